@@ -78,11 +78,7 @@ class NotReported(SomeTargetsFailed):
 
 
 class TargetFailed(Exception):
-    """The failure, already logged, of the only target of a run; raised at the end of the run.
-
-    Args:
-        code: exit code of the target's own error.
-    """
+    """The failure, already logged, of the only target of a run; raised at the end of the run."""
 
     def __init__(self, code: ExitCode) -> None:
         self.code = code

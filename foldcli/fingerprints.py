@@ -8,11 +8,7 @@ from typing import Any
 
 
 def fingerprint(value: Any) -> str:
-    """Return the SHA-256 (hex) of a value's canonical JSON.
-
-    Args:
-        value: dataclasses, mappings, sequences, strings, numbers and paths.
-    """
+    """Return the SHA-256 (hex) of a value's canonical JSON."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), default=_to_json)
     return hashlib.sha256(text.encode()).hexdigest()
 

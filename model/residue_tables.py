@@ -16,9 +16,8 @@ def _table_on_device(table: Callable[[], np.ndarray], device: torch.device) -> t
     return torch.from_numpy(table()).to(device)
 
 
-def clear_device_tables() -> None:
-    """Forget the tables on all devices, such as those made in inference mode, which autograd cannot save."""
-    _table_on_device.cache_clear()
+clear_device_tables = _table_on_device.cache_clear
+"""Forgets the tables on all devices, such as those made in inference mode, which autograd cannot save."""
 
 
 def residue_rows(table: Callable[[], np.ndarray], aatype: torch.Tensor) -> torch.Tensor:

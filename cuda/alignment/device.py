@@ -1,14 +1,13 @@
 """Arrays, streams and events on a GPU, and the current GPU of a thread.
 
-The names are those of numba.cuda, which stands in for the GPU in the simulator (NUMBA_ENABLE_CUDASIM=1). On a
-GPU, everything goes through the driver: numba is imported only to compile a kernel.
+The names are those of numba.cuda, but everything goes through the driver: numba is imported only to compile a
+kernel.
 
 The memory of freed arrays is kept for reuse (memory_pool.py).
 """
 
 import ctypes
 import math
-import os
 import threading
 import weakref
 from dataclasses import dataclass
@@ -21,9 +20,6 @@ from cuda import driver
 from cuda.alignment.memory_pool import MemoryPool
 from cuda.driver import call, handle, number
 
-SIMULATED = os.environ.get("NUMBA_ENABLE_CUDASIM") == "1"
-"""True if kernels run as Python functions in numba's simulator."""
-
 _MIN_TRIMMED_BYTES = 32 * 2**20
 """Minimum size of an unused segment that `release_unused` returns to the driver."""
 _NAME_BYTES = 256
@@ -34,9 +30,6 @@ _SHARED_KIB = {(8, 0): 163, (8, 7): 163, (9, 0): 227, (10, 0): 227, (10, 3): 227
 Specifications per Compute Capability")."""
 _MIN_SHARED_KIB = 99
 """Maximum shared memory per block of all other GPUs from compute capability 8.0 on."""
-# blocks of one warp, as the simulator's shuffles are barriers of the block; two blocks, so that they share
-# work
-_SIMULATED_BLOCKS, _SIMULATED_THREADS = 2, 32
 
 _thread = threading.local()
 
@@ -62,7 +55,7 @@ class Device:
     @classmethod
     def current(cls) -> "Device":
         """Return the GPU that this thread uses."""
-        return cls(0, "simulator", (9, 0), 1, 2**18) if SIMULATED else device_properties(current_device())
+        return device_properties(current_device())
 
     @classmethod
     def of_architecture(cls, name: str, capability: tuple[int, int]) -> "Device":
@@ -81,8 +74,6 @@ class Device:
 
     def grid(self, blocks_per_multiprocessor: int, threads: int) -> tuple[int, int]:
         """Return the blocks and threads of a launch that fills all multiprocessors."""
-        if SIMULATED:
-            return _SIMULATED_BLOCKS, _SIMULATED_THREADS
         return blocks_per_multiprocessor * self.multiprocessors, threads
 
 
@@ -210,7 +201,7 @@ def stream_handle(stream: Any) -> int:
     """Return the driver's handle of a stream of this module or of numba; 0 for the default stream."""
     if isinstance(stream, Stream):
         return stream.handle
-    return 0 if SIMULATED else int(getattr(stream, "handle", stream) or 0)
+    return int(getattr(stream, "handle", stream) or 0)
 
 
 def select_device(gpu: int) -> None:
@@ -263,8 +254,6 @@ def memory_info() -> tuple[int, int]:
 
 def new_stream(urgent: bool = False) -> Any:
     """Create a stream that waits for no other stream."""
-    if SIMULATED:
-        return stream()
     current_device()
     least, greatest = ctypes.c_int(), ctypes.c_int()
     call("cuCtxGetStreamPriorityRange", ctypes.byref(least), ctypes.byref(greatest))
@@ -273,17 +262,15 @@ def new_stream(urgent: bool = False) -> Any:
 
 def release_unused() -> None:
     """Return large unused segments of the current GPU to the driver; waits until the GPU is idle."""
-    if not SIMULATED:
-        _pool(current_device()).trim(_MIN_TRIMMED_BYTES)
+    _pool(current_device()).trim(_MIN_TRIMMED_BYTES)
 
 
 def reserve(size: int) -> None:
     """Allocate memory for later arrays of this thread on the current GPU, in bytes, if there is enough."""
-    if not SIMULATED:
-        _pool(current_device()).reserve(size)
+    _pool(current_device()).reserve(size)
 
 
-def _pinned_array(shape: int | tuple[int, ...], dtype: Any) -> np.ndarray:
+def pinned_array(shape: int | tuple[int, ...], dtype: Any) -> np.ndarray:
     """Allocate host memory from which the GPU copies without the driver's help."""
     current_device()
     kind = np.dtype(dtype)
@@ -294,7 +281,7 @@ def _pinned_array(shape: int | tuple[int, ...], dtype: Any) -> np.ndarray:
     return np.frombuffer(memory, kind).reshape(shape)
 
 
-def _device_array(count: int, dtype: Any) -> DeviceArray:
+def device_array(count: int, dtype: Any) -> DeviceArray:
     """Allocate a vector.
 
     Raises:
@@ -305,9 +292,9 @@ def _device_array(count: int, dtype: Any) -> DeviceArray:
     return DeviceArray(memory, memory.address, (count,), kind)
 
 
-def _to_device(array: np.ndarray, stream: Any = None) -> DeviceArray:
+def to_device(array: np.ndarray, stream: Any = None) -> DeviceArray:
     """Copy an array to the GPU; with a stream, queue the copy there."""
-    copy = _device_array(array.size, array.dtype).reshape(*array.shape)
+    copy = device_array(array.size, array.dtype).reshape(*array.shape)
     copy.copy_to_device(array, stream=stream)
     return copy
 
@@ -317,16 +304,5 @@ def _pool(gpu: int) -> MemoryPool:
     return MemoryPool()
 
 
-device_array: Any = _device_array
-to_device: Any = _to_device
-pinned_array: Any = _pinned_array
 event: Any = Event
 stream: Any = Stream
-if SIMULATED:
-    from numba import cuda as _simulator
-
-    device_array, to_device, pinned_array = (
-        _simulator.device_array, _simulator.to_device, _simulator.pinned_array,
-    )  # fmt: skip
-    event, stream = _simulator.event, _simulator.stream
-    select_device, synchronize = _simulator.select_device, _simulator.synchronize

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from cuda.alignment.binary_kernel import BinaryKernel
-from cuda.alignment.device import SIMULATED, Device
+from cuda.alignment.device import Device
 
 _SUFFIX = ".cubin"
 _lock = threading.RLock()
@@ -102,7 +102,7 @@ def compiled_kernel(source: KernelSource) -> Any:
     Raises:
         OSError: the kernel is generated, and its folder is not writable.
     """
-    return _compiled_for(_current_capability(), source)
+    return _compiled_for(Device.current().capability, source)
 
 
 def prepare_launch(kernel: Any, threads: int, shared_bytes: int) -> int:
@@ -114,8 +114,6 @@ def prepare_launch(kernel: Any, threads: int, shared_bytes: int) -> int:
     Raises:
         RuntimeError: the GPU does not have that much shared memory.
     """
-    if SIMULATED:
-        return 1
     blocks: int = kernel.blocks_per_multiprocessor(threads, shared_bytes)
     if not blocks:
         raise RuntimeError(f"no block of {threads} threads and {shared_bytes} bytes fits a multiprocessor")
@@ -154,7 +152,7 @@ def load_binary(path: Path, signature: str) -> BinaryKernel | None:
 
 def is_cached(source: KernelSource, capability: tuple[int, int], folder: Path) -> bool:
     """Return whether a folder has a kernel's machine code for GPUs of a compute capability."""
-    return SIMULATED or binary_path(folder, source, capability).is_file()
+    return binary_path(folder, source, capability).is_file()
 
 
 def compile_into(folder: Path, source: KernelSource, capability: tuple[int, int]) -> tuple[str, bytes]:
@@ -178,11 +176,10 @@ def compile_into(folder: Path, source: KernelSource, capability: tuple[int, int]
 
 def load_compiler(capability: tuple[int, int]) -> None:
     """Import the compiler and use it once; the first use takes as long as the import."""
-    if not SIMULATED:
-        from cuda.core import Linker  # noqa: F401
-        from numba import cuda
+    from cuda.core import Linker  # noqa: F401
+    from numba import cuda
 
-        cuda.compile_ptx(_first_kernel, "void(int32[::1])", cc=capability)
+    cuda.compile_ptx(_first_kernel, "void(int32[::1])", cc=capability)
 
 
 def _first_kernel(numbers: Any) -> None:
@@ -219,10 +216,6 @@ def _compiled_for(capability: tuple[int, int], source: KernelSource) -> Any:
 
 
 def _load_or_compile(capability: tuple[int, int], source: KernelSource) -> Any:
-    if SIMULATED:
-        from numba import cuda
-
-        return cuda.jit(source.make())
     if _folder is None:
         return BinaryKernel(*reversed(_compile(source, capability)), source.signature)
     kernel = load_binary(binary_path(_folder, source, capability), source.signature)
@@ -230,11 +223,6 @@ def _load_or_compile(capability: tuple[int, int], source: KernelSource) -> Any:
         name, code = compile_into(_folder, source, capability)
         kernel = BinaryKernel(code, name, source.signature)
     return kernel
-
-
-def _current_capability() -> tuple[int, int]:
-    """Return the compute capability of the current GPU, (0, 0) in the simulator."""
-    return (0, 0) if SIMULATED else Device.current().capability
 
 
 @cache

@@ -63,14 +63,18 @@ def add_alignments(
         for polymer in _proteins(job)
         if polymer.templates is not None and len(polymer.templates) > _MAX_TEMPLATES
     ]
-    aligned = replace(job, entities=entities)
-    proteins = _proteins(aligned)
+    return _with_paired_rows(replace(job, entities=entities), notes, settings)
+
+
+def _with_paired_rows(job: Job, notes: list[str], settings: PairingSettings) -> AlignedJob:
+    """Return a job with paired rows, if it has several distinct proteins with alignments and no such rows."""
+    proteins = _proteins(job)
     if any(polymer.paired is not None for polymer in proteins):
         rows = max(len(polymer.paired) for polymer in proteins if polymer.paired is not None)
-        return AlignedJob(aligned, tuple(notes), rows - 1)
+        return AlignedJob(job, tuple(notes), rows - 1)
     distinct = list({p.sequence: p for p in proteins if p.alignment is not None}.values())
     if len(distinct) < 2:
-        return AlignedJob(aligned, tuple(notes), 0)
+        return AlignedJob(job, tuple(notes), 0)
     pairs = _pair([each.alignment for each in distinct if each.alignment is not None], settings)
     paired = dict(zip([each.sequence for each in distinct], pairs, strict=True))
     count = len(pairs[0]) - 1
@@ -80,7 +84,7 @@ def add_alignments(
         _with_pairs(entity, paired[entity.sequence], settings)
         if isinstance(entity, Polymer) and entity.kind == MoleculeKind.PROTEIN and entity.sequence in paired
         else entity
-        for entity in entities
+        for entity in job.entities
     )
     return AlignedJob(replace(job, entities=entities), tuple(notes), count)
 

@@ -23,10 +23,6 @@ def parse_smiles(smiles: str, code: str = "LIG") -> Component:
 
     Its atoms are named by element and number in the order of the string: C1, C2, O1, ...
 
-    Args:
-        smiles: the string.
-        code: name of the component.
-
     Raises:
         InvalidMolecule: RDKit cannot read the string, or it draws no atom but hydrogens, or a wildcard.
     """

@@ -56,13 +56,7 @@ def pair_chains(
     settings: PairingSettings,
     pairing: Sequence[Mapping[str, np.ndarray]] | None = None,
 ) -> ComplexRows:
-    """Return the rows of a complex, given the features of its chains.
-
-    Args:
-        chains: see `features.complexes.features.complex_features`.
-        settings: which rows are paired.
-        pairing: see `features.complexes.features.complex_features`.
-    """
+    """Return the rows of a complex, given the features of its chains."""
     sequences = [chain["sequence"][0].decode() for chain in chains]
     groups = group_chains(sequences)
     first_copies, copies = [group[0] for group in groups], [len(group) for group in groups]

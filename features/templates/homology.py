@@ -92,13 +92,7 @@ def copy_best_template(hits: TemplateHits) -> HomologyModel | None:
 
 
 def copy_template(query: str, candidate: TemplateCandidate, chain: TemplateChain) -> HomologyModel:
-    """Copy a template's coordinates to the query, in the template's coordinate system.
-
-    Args:
-        query: the query's residues.
-        candidate: the template with its alignment.
-        chain: its coordinates.
-    """
+    """Copy a template's coordinates to the query, in the template's coordinate system."""
     positions, mask, same = _copy_atoms(query, candidate.pairs, chain)
     expected = _expected_lddt(candidate, same, mask[:, CA])
     loops = _close_gaps(query, positions, mask)

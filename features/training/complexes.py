@@ -100,12 +100,6 @@ class _Index:
 def write_complex(known: ExperimentalComplex, name: str, folder: Path, settings: Settings) -> Entry:
     """Write a complex to a folder unless the folder contains it; return its entry for `write_index`.
 
-    Args:
-        known: the complex.
-        name: its name.
-        folder: the folder.
-        settings: settings of the inputs.
-
     Raises:
         InputError: the complex has too many tokens.
         OSError: the folder cannot be written.

@@ -4,7 +4,11 @@ from pathlib import Path
 
 import click
 
+from foldcli.logs import logger
 from foldcli.options import common as options
+from foldcli.paths import cache_dir
+from msa.base.atomic import atomic_write
+from msa.base.errors import MissingError
 
 _LENGTHS = 128, 256, 512, 1024, 2048
 
@@ -48,10 +52,6 @@ def gapless(tune: bool, out: Path | None, lengths: tuple[int, ...] | None, gpu: 
     """
     if out is not None and not tune:
         raise click.UsageError("-o needs --tune.")
-    from foldcli.logs import logger
-    from foldcli.paths import cache_dir
-    from msa.base.atomic import atomic_write
-    from msa.base.errors import MissingError
     from msa.gpu.device.devices import GpuUnavailable, find_gpu
 
     try:

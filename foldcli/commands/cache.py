@@ -3,12 +3,18 @@
 import json
 import re
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from foldcli.errors import SomeTargetsFailed
+from foldcli.logs import logger
 from foldcli.options import common as options
+from foldcli.paths import default_feature_cache
+from foldcli.progress import progress_bar
+from msa.base.errors import InputError
 
 if TYPE_CHECKING:
     from features.cache.entry import CacheEntry
@@ -33,8 +39,6 @@ class AgeType(click.ParamType):
 
 def _default_cache(context: click.Context, parameter: click.Parameter, value: Path | None) -> Path:
     """Return the cache on the command line, or the one that `fold` uses by default."""
-    from foldcli.paths import default_feature_cache
-
     return value or default_feature_cache()
 
 
@@ -113,9 +117,6 @@ def verify(cache: Path, as_json: bool) -> None:
     entry of this format version. Broken entries are listed, and the exit code is then 5.
     """
     from features.cache.cache import find_problem
-    from foldcli.errors import SomeTargetsFailed
-    from foldcli.logs import logger
-    from foldcli.progress import progress_bar
 
     entries = _entries(cache)
     broken = []
@@ -171,11 +172,14 @@ def prune(
         remove_abandoned,
         remove_entry,
     )
-    from foldcli.logs import logger
 
     entries = _entries(cache)
     cutoff = None if older_than is None else time.time() - older_than
-    find_problem = _find_problem if broken else None
+    find_problem: Callable[[CacheEntry], str | None] | None = None
+    if broken:
+        from features.cache.cache import find_problem as find_damage  # imports numba
+
+        find_problem = find_damage
     selected = entries_to_prune(entries, PruneSettings(cutoff, max_size, absent_source, find_problem))
     removed = [(entry, reason) for entry, reason in selected if dry_run or remove_entry(entry)]
     temporary_files = (find_abandoned if dry_run else remove_abandoned)(cache, include_legacy=True)
@@ -200,13 +204,6 @@ def prune(
     )  # fmt: skip
 
 
-def _find_problem(entry: "CacheEntry") -> str | None:
-    """Call `features.cache.cache.find_problem`; the import is here because it loads numba."""
-    from features.cache.cache import find_problem
-
-    return find_problem(entry)
-
-
 def _entries(cache: Path) -> "list[CacheEntry]":
     """Return the entries of a cache; none if it is the default one and does not exist yet.
 
@@ -214,9 +211,6 @@ def _entries(cache: Path) -> "list[CacheEntry]":
         InputError: the cache is not a folder.
     """
     from features.cache.entry import list_entries
-    from foldcli.logs import logger
-    from foldcli.paths import default_feature_cache
-    from msa.base.errors import InputError
 
     if cache == default_feature_cache() and not cache.exists():
         logger.info("%s: no features are cached yet", cache)

@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from foldcli.inputs.failures import Failures
 from foldcli.inputs.shard import Shard
 from foldcli.options import common as options
 from foldcli.options import predict as predict_options
 from foldcli.options import search as search_options
 from foldcli.options import templates as template_options
 from foldcli.options.command import CACHE_REPLACEMENTS, GroupedCommand, grouped
+from foldcli.paths import check_writable_folder, default_feature_cache
 
 if TYPE_CHECKING:
     from foldcli.inputs.failures import Failures
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 # options of jobs, by parameter name
 _JOB_OPTIONS = (
     "templates", "no_templates", "max_template_date", "exclude_self", "custom_template_path", "pdb_hit_file",
-    "local_pdb_path", "num_seeds", "random_seed",
+    "local_pdb_path", "templates_from_structure", "num_seeds", "random_seed",
 )  # fmt: skip
 
 
@@ -75,17 +77,10 @@ def command(
     context: click.Context,
     inputs: tuple[str, ...],
     cache: Path | None,
-    databases: tuple[str, ...],
-    workers: int,
-    threads: int,
     shard: Shard,
-    overwrite: bool,
     dry_run: bool,
     as_json: bool,
-    verify: bool,
-    device: str,
-    params: str | None,
-    **option_values: Any,
+    **values: Any,
 ) -> None:
     """Turn alignments into cached model features.
 
@@ -119,26 +114,26 @@ def command(
       foldcli cache-features jobs/ --params openfold3 --db uniref50
     """
     from features.cache.cleanup import remove_abandoned
-    from foldcli.inputs.failures import Failures
-    from foldcli.paths import check_writable_folder, default_feature_cache
     from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
     from foldcli.pipeline.targets.settings import FeatureSettings
 
     cache = cache or default_feature_cache()
     if as_json and not dry_run:
         raise click.UsageError("--json needs --dry-run.")
-    database = None
+    database, databases = None, values["databases"]
     if databases:
-        # imports numba, which alignments do not need
-        from foldcli.pipeline.search.searcher import DatabaseSource
+        from foldcli.pipeline.search.searcher import DatabaseSource  # alignments need no search
 
-        database = DatabaseSource(databases[0], device, databases[1:])
+        database = DatabaseSource(databases[0], values["device"], databases[1:])
     settings = _Settings(
-        FeatureSettings(cache, overwrite, verify), AlignmentSettings.from_options(option_values, threads),
-        database, workers,
-    )  # fmt: skip
+        FeatureSettings(cache, values["overwrite"], values["verify"]),
+        AlignmentSettings.from_options(values, values["threads"]),
+        database,
+        values["workers"],
+    )
     failures = Failures(cache, shard)
-    run, targets = (_run_of_features if params is None else _run_of_jobs)(context, inputs, settings, failures)
+    make_run = _run_of_features if values["params"] is None else _run_of_jobs
+    run, targets = make_run(context, inputs, settings, failures)
     if dry_run:
         run.print_plan(targets, shard, failures, as_json)
         return

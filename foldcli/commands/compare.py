@@ -1,8 +1,15 @@
 """`foldcli compare`: compare models with an experimental structure."""
 
+import sys
+from pathlib import Path
+
 import click
 
+from foldcli.errors import SomeTargetsFailed
+from foldcli.logs import logger
 from foldcli.options import common as options
+from msa.base.atomic import atomic_write
+from msa.base.errors import InputError
 
 
 @click.command("compare")
@@ -42,15 +49,8 @@ def command(models: tuple[str, ...], reference: str, out: str, as_json: bool, ov
     Example:
       foldcli compare out/*/*.cif --reference 1abc.cif
     """
-    import sys
-    from pathlib import Path
-
     from foldcli.comparison.read import read_molecules
     from foldcli.comparison.table import compare_file, format_rows
-    from foldcli.errors import SomeTargetsFailed
-    from foldcli.logs import logger
-    from msa.base.atomic import atomic_write
-    from msa.base.errors import InputError
 
     if out != "-" and Path(out).exists() and not overwrite:
         raise click.UsageError(f"{out} exists; --overwrite replaces it.")

@@ -2,13 +2,15 @@
 
 import json
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from foldcli.logs import logger, warn_unusable_files
 from foldcli.options import common as options
+from foldcli.progress import progress_bar
 
 if TYPE_CHECKING:
     from features.templates.library.settings import LibrarySettings
@@ -98,29 +100,12 @@ def command(
       foldcli createdb --info uniref50
       foldcli createdb --verify uniref50
     """
-    has_sources = bool(fasta) or from_mmseqs is not None
-    tasks = [has_sources or output is not None, info is not None, verify is not None]
-    if sum(tasks) != 1:
-        raise click.UsageError("give either FASTA files with -o DB, or --info DB, or --verify DB")
-    if fasta and from_mmseqs is not None:
-        raise click.UsageError("give FASTA files or --from-mmseqs, not both")
-    if as_json and info is None:
-        raise click.UsageError("--json needs --info")
-    if clusters is not None and not fasta:
-        raise click.UsageError("--clusters needs FASTA files to build a database from")
-    if parts is not None and not has_sources:
-        raise click.UsageError("--split needs FASTA files or --from-mmseqs to build a database from")
-    if structures and (from_mmseqs is not None or clusters is not None or no_mask or parts is not None):
-        raise click.UsageError(
-            "--structures cannot be combined with --from-mmseqs, --clusters, --split or --no-mask"
-        )
-    if not structures and (backbone or grid != "0.01"):
-        raise click.UsageError("--grid and --backbone need --structures")
+    _check_options(click.get_current_context().params)
     if info is not None:
         _print_info(info, as_json)
     elif verify is not None:
         _verify(verify)
-    elif not has_sources:
+    elif not fasta and from_mmseqs is None:
         raise click.UsageError(f"no {'structure' if structures else 'FASTA'} file given")
     elif output is None:
         raise click.UsageError("no output given: name the database with -o DB")
@@ -138,9 +123,39 @@ def command(
         _build(from_mmseqs or fasta, output, settings)
 
 
+def _check_options(values: Mapping[str, Any]) -> None:
+    """Check that exactly one task is requested, with options that it has.
+
+    Raises:
+        click.UsageError: names the problem.
+    """
+    of_mmseqs, splits = values["from_mmseqs"] is not None, values["parts"] is not None
+    has_fasta, has_clusters = bool(values["fasta"]), values["clusters"] is not None
+    structures, info = values["structures"], values["info"] is not None
+    builds = has_fasta or of_mmseqs or values["output"] is not None
+    refines = values["backbone"] or values["grid"] != "0.01"
+    no_structures = of_mmseqs or has_clusters or values["no_mask"] or splits
+    problems = {
+        "give either FASTA files with -o DB, or --info DB, or --verify DB": (
+            builds + info + (values["verify"] is not None) != 1
+        ),
+        "give FASTA files or --from-mmseqs, not both": has_fasta and of_mmseqs,
+        "--json needs --info": values["as_json"] and not info,
+        "--clusters needs FASTA files to build a database from": has_clusters and not has_fasta,
+        "--split needs FASTA files or --from-mmseqs to build a database from": (
+            splits and not (has_fasta or of_mmseqs)
+        ),
+        "--structures cannot be combined with --from-mmseqs, --clusters, --split or --no-mask": (
+            structures and no_structures
+        ),
+        "--grid and --backbone need --structures": refines and not structures,
+    }
+    if problem := next((text for text, found in problems.items() if found), None):
+        raise click.UsageError(problem)
+
+
 def _build(source: str | tuple[str, ...], output: Path, settings: "BuildSettings") -> None:
     """Build a database from an MMseqs2 database (str) or from FASTA files (tuple)."""
-    from foldcli.progress import progress_bar
     from msa.database.build import build_database, build_from_mmseqs
 
     start = time.perf_counter()
@@ -158,7 +173,6 @@ def _build(source: str | tuple[str, ...], output: Path, settings: "BuildSettings
 def _build_structure_library(paths: tuple[str, ...], output: Path, settings: "LibrarySettings") -> None:
     """Build a structure library, and name the files that could not be used."""
     from features.templates.library.build import build_library
-    from foldcli.progress import progress_bar
 
     start = time.perf_counter()
     with progress_bar("createdb", "files") as progress:
@@ -177,7 +191,6 @@ def _build_structure_library(paths: tuple[str, ...], output: Path, settings: "Li
 
 def _verify(path: Path) -> None:
     """Check a database, or all parts of a split one, against their checksums."""
-    from foldcli.progress import progress_bar
     from msa.database.database import TargetDatabase
     from msa.database.manifest import split_folders
 

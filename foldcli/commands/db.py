@@ -4,7 +4,9 @@ from pathlib import Path
 
 import click
 
+from foldcli.logs import logger
 from foldcli.options import common as options
+from foldcli.progress import progress_bar
 
 _sources_option = click.option(
     "--sources",
@@ -106,10 +108,8 @@ def fetch(
     if scheme == "http" and local_file is None and not (sha256 or source.sha256):
         raise click.UsageError(f"{url}: a file sent over http could be forged; give --sha256, or use https")
     from foldcli.databases.fetch import DatabaseFetch, fetch_database
-    from foldcli.logs import logger
     from foldcli.params.archive import expected_sha256
     from foldcli.params.fetch import FetchReporter
-    from foldcli.progress import progress_bar
     from msa.database.build import BuildSettings
 
     reporter = FetchReporter(

@@ -1,12 +1,17 @@
 """`foldcli doctor`: check this machine."""
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from foldcli.doctor.result import CheckContext, CheckStatus
 from foldcli.errors import ExitCode
+from foldcli.logs import logger
 from foldcli.options import common as options
+from foldcli.params.parameters import default_folder
+from foldcli.version import VERSION
 
 if TYPE_CHECKING:
     from foldcli.doctor.result import CheckResult
@@ -44,13 +49,7 @@ def command(
     anything is broken. Missing parameters are a warning, because `--params compact` needs none. Checks run in
     a child process; a check that crashes it is reported as broken.
     """
-    import json
-
-    from foldcli.doctor.result import CheckContext, CheckStatus
     from foldcli.doctor.runner import check_names, run_checks
-    from foldcli.logs import logger
-    from foldcli.params.parameters import default_folder
-    from foldcli.version import VERSION
 
     results = []
     check_context = CheckContext(device, params or default_folder())

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from foldcli.commands.prediction import SearchOptions, run_predictions
 from foldcli.options import common as options
 from foldcli.options import predict as predict_options
 from foldcli.options import ranks as rank_options
@@ -73,6 +72,7 @@ def command(queries: tuple[str, ...], **option_values: Any) -> int | None:
       NAME.html                        the report, for a browser
       NAME_coverage, _plddt, _pae.png  plots
       NAME_comparison.json             scores of the models, with --reference
+      NAME_similar.tsv                 similar structures, with --find-similar
       NAME.done.json                   settings, versions, time, memory
 
     OUT/summary.tsv has one line per model, and OUT/index.html lists the targets. Finished targets are
@@ -93,6 +93,7 @@ def command(queries: tuple[str, ...], **option_values: Any) -> int | None:
     """
     from foldcli.families.registry import find_family
     from foldcli.inputs.targets import find_fold_targets
+    from foldcli.pipeline.runs.prediction import SearchOptions, run_predictions
 
     search = SearchOptions.from_options(option_values)
 

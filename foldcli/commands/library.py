@@ -7,6 +7,7 @@ import click
 
 from foldcli.logs import logger
 from foldcli.options import common as options
+from foldcli.progress import progress_bar
 
 _library_argument = click.argument(
     "path", required=False, type=click.Path(path_type=Path), metavar="[LIBRARY]"
@@ -76,7 +77,6 @@ def ls(path: Path | None) -> None:
 def verify(path: Path | None) -> None:
     """Check a library against its checksums."""
     from features.templates.library.library import EMBEDDED, StructureLibrary
-    from foldcli.progress import progress_bar
 
     library = StructureLibrary.open(path or EMBEDDED)
     with progress_bar("verify", "B") as progress:

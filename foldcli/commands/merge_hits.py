@@ -34,9 +34,9 @@ def command(parts: tuple[str, ...], out: str, threads: int, overwrite: bool) -> 
       foldcli search proteins.fasta uniref50/2-of-2 --partial -o hits.2
       foldcli merge-hits hits.1 hits.2 -o hits.m8
     """
-    from foldcli.search_runs.results import write_results
     from foldcli.search_runs.settings import SearchRun
     from foldcli.search_runs.split import MergedSearcher
+    from foldcli.search_runs.start import write_results
 
     merged = MergedSearcher.open(parts, threads)
     result = merged.hits.result

@@ -1,17 +1,30 @@
 """`foldcli params`: fetch, list and verify parameter files."""
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from foldcli.logs import logger
 from foldcli.options import common as options
 from foldcli.options.predict import models_type
 from foldcli.params.manifest import LICENCE
 from foldcli.params.openfold3 import LICENCE as OPENFOLD3_LICENCE
 from foldcli.params.openfold3 import NAMES_BY_WHICH as _OPENFOLD3_NAMES
-from foldcli.params.openfold3 import OPENFOLD3, PUBLISHED
-from foldcli.params.parameters import ARCHIVE_URL, NOTICE, SUFFIXES_BY_WHICH, archive_url
+from foldcli.params.openfold3 import OPENFOLD3, PUBLISHED, openfold3_folder
+from foldcli.params.openfold3 import installed_parameters as installed_openfold3
+from foldcli.params.parameters import (
+    ARCHIVE_URL,
+    NOTICE,
+    SUFFIXES_BY_WHICH,
+    archive_url,
+    default_folder,
+    download_instructions,
+    installed_parameters,
+)
+from foldcli.progress import progress_bar
+from msa.base.errors import InputError, MissingError
 
 if TYPE_CHECKING:
     from foldcli.params.fetch import FetchReporter
@@ -108,11 +121,8 @@ def fetch(
         raise click.UsageError(f"--url: {url!r} is not a valid address: {error}") from None
     if scheme == "http" and local_archive is None and sha256 is None:
         raise click.UsageError("--url: a file sent over http could be forged; give --sha256, or use https")
-    from foldcli.logs import logger
     from foldcli.params.archive import expected_sha256
     from foldcli.params.fetch import FetchReporter, FetchSettings, fetch
-    from foldcli.params.parameters import default_folder
-    from foldcli.progress import progress_bar
 
     reporter = FetchReporter(
         notify=lambda line: logger.warning("%s", line),
@@ -149,14 +159,12 @@ def _fetch_openfold3(
     reporter: "FetchReporter",
 ) -> None:
     """Install a checkpoint of OpenFold3, unless it is installed; the arguments are those of `fetch`."""
-    from foldcli.logs import logger
-    from foldcli.params.openfold3 import installed_parameters, openfold3_folder
     from foldcli.params.openfold3_import import fetch_parameters, import_parameters
 
     logger.info("%s", OPENFOLD3_LICENCE)
     folder = dest or openfold3_folder()
     if local_file is None:
-        if not overwrite and name in {each.name for each in installed_parameters(folder)}:
+        if not overwrite and name in {each.name for each in installed_openfold3(folder)}:
             logger.info("%s: %s is already installed; --overwrite replaces it", folder, name)
             return
         installed = fetch_parameters(name, folder, reporter, url, sha256, retries)
@@ -177,10 +185,7 @@ def list_files(folder: Path | None, as_json: bool) -> None:
     Prints model, network, size in bytes, whether a checksum is recorded, and path of each file. The files
     themselves are not read; `params verify` reads them. If there are none, lists what can be fetched.
     """
-    import json
-
     from foldcli.families.registry import FAMILIES
-    from foldcli.params.parameters import default_folder
 
     # in reverse, since AlphaFold2's networks are asked last and listed first
     installed = [each for family in reversed(FAMILIES) for each in family.installed(folder)]
@@ -232,14 +237,9 @@ def verify_files(folder: Path | None, as_json: bool) -> None:
     recorded. DeepMind's files from other sources have no recorded SHA-256, so the CRC-32 of each array is
     checked. `none` means that there is no checksum: import OpenFold3's checkpoint again to record one.
     """
-    import json
-
-    from foldcli.params.openfold3 import installed_parameters, openfold3_folder
     from foldcli.params.verify import verify
-    from foldcli.progress import progress_bar
-    from msa.base.errors import InputError
 
-    all_atom = installed_parameters(folder or openfold3_folder())
+    all_atom = installed_openfold3(folder or openfold3_folder())
     sources = _find_installed(folder) if all_atom else _installed(folder)
     with progress_bar("verifying", "B") as progress:
         results = verify([*sources, *all_atom], progress)
@@ -276,9 +276,6 @@ def _installed(folder: Path | None) -> "list[ParameterSource]":
     Raises:
         MissingError: there are none.
     """
-    from foldcli.params.parameters import default_folder, download_instructions
-    from msa.base.errors import MissingError
-
     folder = folder or default_folder()
     sources = _find_installed(folder)
     if not sources:
@@ -288,6 +285,4 @@ def _installed(folder: Path | None) -> "list[ParameterSource]":
 
 def _find_installed(folder: Path | None) -> "list[ParameterSource]":
     """Return DeepMind's parameter files in a folder, by default the one that predictions use."""
-    from foldcli.params.parameters import default_folder, installed_parameters
-
     return installed_parameters(folder or default_folder())

@@ -5,7 +5,6 @@ from typing import Any
 
 import click
 
-from foldcli.commands.prediction import run_predictions
 from foldcli.options import common as options
 from foldcli.options import predict as predict_options
 from foldcli.options import ranks as rank_options
@@ -70,6 +69,7 @@ def command(targets: tuple[str, ...], all_cached: bool, **option_values: Any) ->
         )
         raise click.UsageError(problem)
     from foldcli.families.registry import find_family
+    from foldcli.pipeline.runs.prediction import run_predictions
 
     find_targets = find_family(option_values["params"]).find_predict_targets
     return run_predictions(partial(find_targets, targets, all_cached), None, **option_values)

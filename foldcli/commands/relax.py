@@ -9,6 +9,11 @@ import click
 from foldcli.errors import SomeTargetsFailed
 from foldcli.logs import logger
 from foldcli.options import common as options
+from foldcli.paths import make_writable_folder
+from model.errors import RelaxError
+from msa.base.atomic import atomic_write
+from msa.base.errors import InputError
+from msa.io.compression import SUFFIXES
 
 if TYPE_CHECKING:
     from model.relax.amber import RelaxResult
@@ -68,9 +73,7 @@ def command(
     \b
       foldcli relax results/protein/*_unrelaxed_rank_001_*.pdb -o relaxed
     """
-    from foldcli.paths import make_writable_folder
     from foldcli.pipeline.results.relaxation import choose_relax_device, relax_settings
-    from msa.base.errors import InputError
 
     relax_settings()  # reports a missing OpenMM before the search for a device
     platform = choose_relax_device("gpu" if use_gpu_relax else device)
@@ -97,8 +100,6 @@ def command(
 
 def output_name(name: str) -> str:
     """Return the name of the relaxed file, in the format of the input and without compression."""
-    from msa.io.compression import SUFFIXES
-
     for suffix in SUFFIXES:
         name = name.removesuffix(suffix)
     if "unrelaxed" in name:
@@ -109,10 +110,7 @@ def output_name(name: str) -> str:
 
 def _relax_file(file: str, output: Path, settings: Any) -> "RelaxResult | None":
     """Relax one file; log the reason and return None if that fails."""
-    from model.errors import RelaxError
     from model.relax.amber import relax
-    from msa.base.atomic import atomic_write
-    from msa.base.errors import InputError
     from msa.io.structures import read_structure
 
     try:

@@ -4,7 +4,12 @@ from pathlib import Path
 
 import click
 
+from foldcli.errors import SomeTargetsFailed, describe
+from foldcli.logs import logger
 from foldcli.options import common as options
+from foldcli.outputs.archive import write_archive
+from foldcli.report import ReportSettings
+from msa.base.errors import InputError
 
 
 @click.command("report")
@@ -23,7 +28,12 @@ from foldcli.options import common as options
 )
 @options.logging_options
 def command(
-    folders: tuple[Path, ...], references: Path | None, no_report: bool, no_plots: bool, tables_only: bool
+    folders: tuple[Path, ...],
+    references: Path | None,
+    similar: Path | None,
+    no_report: bool,
+    no_plots: bool,
+    tables_only: bool,
 ) -> None:
     """Regenerate the reports of finished targets, and merge the tables of array jobs.
 
@@ -39,17 +49,12 @@ def command(
       foldcli report out
       foldcli report out --tables-only
     """
-    from foldcli.errors import SomeTargetsFailed, describe
-    from foldcli.logs import logger
-    from foldcli.outputs.archive import write_archive
     from foldcli.outputs.merge import merge_failures, merge_summaries
     from foldcli.outputs.summary import remove_run_leftovers
-    from foldcli.report import ReportSettings
     from foldcli.report.data.result import finished_targets, read_done
     from foldcli.report.make import make_index, make_report
-    from msa.base.errors import InputError
 
-    settings = ReportSettings(not no_report, not no_plots, references)
+    settings = ReportSettings(not no_report, not no_plots, references, similar)
     if not (settings.page or settings.plots):
         raise click.UsageError("--no-report and --no-plots together leave nothing to write")
     num_failed = num_reports = 0

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from foldcli.commands.fold import FOLD_REPLACEMENTS, fold_options
-from foldcli.commands.prediction import SearchOptions, run_predictions
 from foldcli.options import common as options
 from foldcli.options.command import GroupedCommand
 
@@ -49,6 +48,7 @@ def command(files: tuple[str, ...], pairs: str | None, **option_values: Any) -> 
         raise click.UsageError("expected one or two files; --pairs takes chains of any number of files")
     from foldcli.families.registry import find_family
     from foldcli.inputs.queries import QuerySources
+    from foldcli.pipeline.runs.prediction import SearchOptions, run_predictions
 
     search = SearchOptions.from_options(option_values)
 

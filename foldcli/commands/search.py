@@ -1,29 +1,23 @@
 """`foldcli search`: search a target database with queries and write the hits."""
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from foldcli.inputs.shard import Shard
 from foldcli.options import common as options
 from foldcli.options import predict as predict_options
 from foldcli.options import search as search_options
 from foldcli.options.command import SEARCH_REPLACEMENTS, GroupedCommand, grouped
 from foldcli.options.templates import LibraryType
+from msa.gpu.device.process_state import without_collection
 
 if TYPE_CHECKING:
-    from foldcli.inputs.queries import QueryReaders, QuerySources
-    from foldcli.pipeline.prepare.template_stage import TemplateStage
-    from foldcli.pipeline.search.stage import Searcher
-    from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
-    from foldcli.search_runs.split import PartSearchRun
-    from msa.gpu.worker.process_start import GpuProcess
+    from foldcli.search_runs.settings import SearchRun
 
 # the keys of foldcli.exports.run.FORMATS
-_JOB_FORMATS = ("af3", "boltz", "openfold3", "protenix", "chai")
+JOB_FORMATS = ("af3", "boltz", "openfold3", "protenix", "chai")
 
 _input_and_result_options = options.combine(
     click.option(
@@ -37,7 +31,7 @@ _input_and_result_options = options.combine(
     click.option(
         "--format",
         "kind",
-        type=click.Choice(["m8", "a3m", "sto", *_JOB_FORMATS]),
+        type=click.Choice(["m8", "a3m", "sto", *JOB_FORMATS]),
         default="m8",
         show_default=True,
         help="Table of hits, A3M or Stockholm alignments; or jobs of AlphaFold 3, Boltz, OpenFold3, Protenix "
@@ -98,6 +92,18 @@ _input_and_result_options = options.combine(
         "sequences; all are listed unless -e or --max-seqs is given.",
     ),
     click.option(
+        "--structure",
+        is_flag=True,
+        help="QUERY are models, as mmCIF or PDB; find chains of similar structure in the structure library "
+        "--db, or in the one that comes with foldcli.",
+    ),
+    click.option(
+        "--superposed",
+        type=click.Path(file_okay=False, path_type=Path),
+        metavar="FOLDER",
+        help="With --structure: write each hit, moved onto its query, to FOLDER/QUERY/.",
+    ),
+    click.option(
         "--partial",
         is_flag=True,
         help="Search one part of a split database (`createdb --split`). OUT is a file from which, together "
@@ -129,29 +135,7 @@ _input_and_result_options = options.combine(
 @grouped("Device", options.device_option("the search"), options.threads_option)
 @grouped("Run", options.shard_option, options.logging_options)
 @click.pass_context
-def command(
-    context: click.Context,
-    queries: tuple[str, ...],
-    out: str,
-    kind: str,
-    databases: tuple[str, ...],
-    msa_files: bool,
-    templates: Path | None,
-    format_output: str | None,
-    server: Path | None,
-    profiles: tuple[str, ...],
-    save_profile: str | None,
-    exact: bool,
-    partial: bool,
-    previous: tuple[str, ...],
-    cache: Path | None,
-    params: str | None,
-    threads: int,
-    shard: Shard,
-    overwrite: bool,
-    device: str,
-    **option_values: Any,
-) -> None:
+def command(context: click.Context, queries: tuple[str, ...], **values: Any) -> None:
     """Search a target database with protein queries.
 
     QUERY is a FASTA file (each record is a query), an A3M or Stockholm alignment (searched with the profile
@@ -184,82 +168,51 @@ def command(
       foldcli search proteins.fasta uniref50 -o alignments --format a3m --fast
       foldcli search job.json uniref50 -o out --format a3m --params openfold3
       foldcli search jobs/ uniref50 -o filled --format boltz
+      foldcli search --structure model.cif --db library -o similar.m8
     """
-    from msa.gpu.device.process_state import without_collection
+    if values["structure"]:
+        from foldcli.search_runs.structures import run_structure_search
 
-    inputs, db = _split_arguments(context, queries, databases[:1], server, profiles, save_profile)
-    started, further = None, databases[1:]
-    if server is None and not exact and not further:
+        run_structure_search(queries, values, _given(context))
+        return
+    if values["superposed"] is not None:
+        raise click.UsageError("--superposed is for --structure.")
+    inputs, db = _split_arguments(context, queries)
+    started = None
+    if values["server"] is None and not values["exact"] and not values["databases"][1:]:
         from foldcli.pipeline.search.gpu_opening import open_gpu_ahead  # while everything else is imported
 
-        started = open_gpu_ahead(db, device, [*inputs, *profiles])
+        started = open_gpu_ahead(db, values["device"], [*inputs, *values["profiles"]])
     with without_collection():
-        from foldcli.inputs.queries import QuerySources
-        from foldcli.paths import default_feature_cache
-        from foldcli.search_runs.results import write_results
-        from foldcli.search_runs.settings import SearchRun
-
-    columns = _table_columns(kind, format_output)
-    if exact:
-        option_values = _exact_options(context.params, option_values)
-    settings = _alignment_settings(kind, option_values, threads)
-    sources = QuerySources(inputs, settings.search.comp_bias_corr, settings.search.matrix, profiles)
-    _check_partial(partial, previous, server, out, save_profile)
-    _check_jobs(context)
-    if params is not None:
-        _check_molecules(params, kind, profiles, partial)
-    if further and (partial or exact):
-        raise click.UsageError(f"--{'partial' if partial else 'exact'} takes one database.")
-    if partial:
-        run = _part_run(
-            db=db,
-            device=device,
-            started=started,
-            sources=sources,
-            settings=settings,
-            kind=kind,
-            columns=columns,
-            previous=previous,
-            shard=shard,
-            overwrite=overwrite,
-        )
-        run.to_file(Path(out))
-        return
-    readers: QueryReaders = sources
-    if params is not None:
-        from foldcli.inputs.molecules.searches import JobSources  # imports the dictionary of components
-
-        readers = JobSources(inputs)
-    open_searcher = _exact_opener(db) if exact else _searcher_opener(server, db, device, further, started)
-    folder = cache or default_feature_cache()
-    search = SearchRun(readers, settings, open_searcher, shard, save_profile, overwrite, folder)
-    if kind in _JOB_FORMATS:
-        from foldcli.exports.run import ExportRun, export_jobs
-
-        has_templates = "templates" in _given(context)
-        find_templates = template_stage(templates, threads) if has_templates else None
-        export_jobs(ExportRun(inputs, kind, search, msa_files, find_templates), Path(out))
-        return
-    write_results(search, out, kind, columns)
+        from foldcli.search_runs.start import run_search
+    export_jobs = partial(_export_jobs, context, inputs)
+    run_search(values, _given(context), inputs, db, started, export_jobs)
 
 
-def _split_arguments(
-    context: click.Context,
-    arguments: tuple[str, ...],
-    database: tuple[str, ...],
-    server: Path | None,
-    profiles: tuple[str, ...],
-    save_profile: str | None,
-) -> tuple[list[str], str]:
+def _export_jobs(context: click.Context, inputs: list[str], run: "SearchRun") -> None:
+    """Write the jobs of another program with the alignments of a run, and templates if requested."""
+    from foldcli.exports.run import ExportRun, export_jobs
+    from foldcli.pipeline.prepare.template_stage import open_library
+
+    values = context.params
+    has_templates = "templates" in _given(context)
+    find_templates = open_library(values["templates"], values["threads"]) if has_templates else None
+    export = ExportRun(inputs, values["kind"], run, values["msa_files"], find_templates)
+    export_jobs(export, Path(values["out"]))
+
+
+def _split_arguments(context: click.Context, arguments: tuple[str, ...]) -> tuple[list[str], str]:
     """Return the queries and the database among the positional arguments; with a server, "" as database.
 
     Raises:
         click.UsageError: an argument is missing, one is given that --server does not allow, or a database is
             among the queries.
     """
+    values = context.params
+    server, database, profiles = values["server"], values["databases"][:1], values["profiles"]
     if server is not None:
         inputs, db = list(arguments), ""
-        _refuse_local_options(context, save_profile)
+        _refuse_local_options(context)
     elif database:
         inputs, (db,) = list(arguments), database
     elif not arguments or len(arguments) + len(profiles) < 2:
@@ -276,213 +229,21 @@ def _split_arguments(
     return inputs, db
 
 
-def _table_columns(kind: str, format_output: str | None) -> tuple[str, ...]:
-    """Return the columns of a table.
-
-    Raises:
-        click.UsageError: a column does not exist, or the result is no table.
-    """
-    from msa.alignments.m8 import DEFAULT_COLUMNS, parse_columns
-
-    if format_output is None:
-        return DEFAULT_COLUMNS
-    if kind != "m8":
-        raise click.UsageError("--format-output is for --format m8 only.")
-    try:
-        return parse_columns(format_output)
-    except ValueError as error:
-        raise click.UsageError(f"--format-output: {error}") from error
-
-
-def _exact_options(values: Mapping[str, Any], option_values: dict[str, Any]) -> dict[str, Any]:
-    """Return the options of an exact search.
-
-    Args:
-        values: values of all options.
-        option_values: those of the options of searches.
-
-    Raises:
-        click.UsageError: names the first one that --exact does not support.
-    """
-    unsupported = {
-        "--format " + values["kind"]: values["kind"] != "m8",
-        "--server": values["server"] is not None,
-        "--partial": values["partial"],
-        "--profile": bool(values["profiles"]),
-        "--save-profile": values["save_profile"] is not None,
-        "--num-iterations": values["num_iterations"] is not None,
-    }
-    if given := next((option for option, is_given in unsupported.items() if is_given), None):
-        raise click.UsageError(f"--exact cannot be combined with {given}.")
-    return _without_limits(option_values)
-
-
-def _alignment_settings(kind: str, option_values: dict[str, Any], threads: int) -> "AlignmentSettings":
-    """Return the settings of searches and alignments.
-
-    Raises:
-        click.UsageError: an option of alignments is given for a table.
-    """
-    from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
-    from msa.engines.settings import AlignmentFilter
-
-    settings = AlignmentSettings.from_options(option_values, threads, tables=kind == "m8")
-    if kind == "m8" and settings.row_filter != AlignmentFilter():
-        raise click.UsageError(
-            "--max-seq-id, --qid, --qsc, --cov, --diff and --filter-min-enable are for --format a3m and sto: "
-            "tables keep all hits."
-        )
-    return settings
-
-
-def _part_run(
-    db: str,
-    device: str,
-    started: "GpuProcess | None",
-    sources: "QuerySources",
-    settings: "AlignmentSettings",
-    kind: str,
-    columns: tuple[str, ...],
-    previous: Sequence[str],
-    shard: Shard,
-    overwrite: bool,
-) -> "PartSearchRun":
-    """Return the search of one part of a split database."""
-    from foldcli.pipeline.search.searcher import DatabaseSource
-    from foldcli.search_runs.split import PartSearchRun, ResultFormat
-
-    open_searcher = DatabaseSource(db, device, started=started).open_searcher
-    result_format = ResultFormat(kind, columns)
-    return PartSearchRun(sources, settings, result_format, open_searcher, previous, shard, overwrite)
-
-
-def _check_molecules(params: str, kind: str, profiles: Sequence[str], partial: bool) -> None:
-    """Check that jobs of molecules can be searched.
-
-    Raises:
-        click.UsageError: the network has none, or the search is of another kind.
-    """
-    from foldcli.families.registry import find_family
-
-    family = find_family(params)
-    if not family.prepares_jobs:
-        raise click.UsageError("--params: only all-atom networks have jobs of molecules; leave it out")
-    if kind != "a3m" or profiles or partial:
-        raise click.UsageError(
-            "--params: jobs are searched with --format a3m, and without profiles or parts."
-        )
-    family.check_options({}, ())
-
-
-def _check_partial(
-    partial: bool, previous: Sequence[str], server: Path | None, out: str, save_profile: str | None
-) -> None:
-    """Refuse options that --partial does not support, and one that needs it.
-
-    Raises:
-        click.UsageError: one of them is set.
-    """
-    if not partial:
-        if previous:
-            raise click.UsageError("--previous is for --partial.")
-        return
-    if server is not None or save_profile is not None:
-        raise click.UsageError("--partial cannot be combined with --server or --save-profile.")
-    if out == "-":
-        raise click.UsageError("--partial writes a file: name it with -o.")
-
-
-def _given(context: click.Context) -> set[str]:
-    """Return the names of the options that the user gave."""
-    default = click.core.ParameterSource.DEFAULT
-    return {name for name in context.params if context.get_parameter_source(name) is not default}
-
-
-def template_stage(library: Path | None, threads: int) -> "TemplateStage":
-    """Open a structure library; None is the one that comes with foldcli."""
-    from features.templates.library.settings import TemplateSettings
-    from foldcli.paths import cache_dir
-    from foldcli.pipeline.prepare.template_stage import TemplateStage
-    from foldcli.pipeline.targets.settings import TemplateOptions
-
-    search = TemplateSettings(threads=threads)
-    return TemplateStage.open(TemplateOptions(library, None, None, None, search), cache_dir())
-
-
-def _check_jobs(context: click.Context) -> None:
-    """Refuse options that cannot be combined with jobs of other programs, and one that needs them.
-
-    Raises:
-        click.UsageError: one of them is set.
-    """
-    values, kind = context.params, context.params["kind"]
-    for name in {"msa_files", "templates"} & _given(context):
-        if kind != "af3":
-            raise click.UsageError(f"--{name.replace('_', '-')} is for --format af3.")
-    if kind not in _JOB_FORMATS:
-        return
-    unsupported = {
-        "--partial": values["partial"],
-        "--profile": bool(values["profiles"]),
-        "--save-profile": values["save_profile"] is not None,
-        "-o -": values["out"] == "-",
-    }
-    if given := next((option for option, is_given in unsupported.items() if is_given), None):
-        raise click.UsageError(f"--format {kind} cannot be combined with {given}.")
-
-
-def _without_limits(option_values: dict[str, Any]) -> dict[str, Any]:
-    """Return the option values without the default limits on E-value and number of hits."""
-    from msa.engines.settings import MAX_SEQS
-
-    limits = {"evalue": math.inf, "max_seqs": MAX_SEQS}
-    return option_values | {name: limit for name, limit in limits.items() if option_values[name] is None}
-
-
-def _exact_opener(db: str) -> "Callable[[], Searcher]":
-    """Return a function that opens the database for an exact search."""
-
-    def open_database() -> "Searcher":
-        from foldcli.pipeline.search.searcher import DatabaseSource, ExactSearcher
-
-        return ExactSearcher(DatabaseSource(db, "cpu").open())
-
-    return open_database
-
-
-def _searcher_opener(
-    server: Path | None, db: str, device: str, further: tuple[str, ...], started: "GpuProcess | None"
-) -> "Callable[[], Searcher]":
-    """Return a function that opens the database, or connects to a server."""
-
-    def connect() -> "Searcher":
-        from foldcli.server.client import RemoteSearcher
-
-        assert server is not None
-        return RemoteSearcher(server)
-
-    def open_database() -> "Searcher":
-        # a client of a server needs no search engine
-        from msa.gpu.device.process_state import without_collection
-
-        with without_collection():
-            from foldcli.pipeline.search.joined import open_joined
-            from foldcli.pipeline.search.searcher import DatabaseSource
-
-        return open_joined(DatabaseSource(db, device, further, started))
-
-    return open_database if server is None else connect
-
-
-def _refuse_local_options(context: click.Context, save_profile: str | None) -> None:
+def _refuse_local_options(context: click.Context) -> None:
     """Refuse options and arguments of local searches, which have no meaning with --server.
 
     Raises:
         click.UsageError: one of these options is set.
     """
     for name in ("device", "threads", "databases"):
-        if context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT:
+        if name in _given(context):
             name = name.replace("databases", "db")
             raise click.UsageError(f"--{name} cannot be combined with --server: give it to `foldcli serve`.")
-    if save_profile is not None:
+    if context.params["save_profile"] is not None:
         raise click.UsageError("--save-profile: the profiles stay in the server; search without --server.")
+
+
+def _given(context: click.Context) -> set[str]:
+    """Return the names of the options that the user gave."""
+    default = click.core.ParameterSource.DEFAULT
+    return {name for name in context.params if context.get_parameter_source(name) is not default}

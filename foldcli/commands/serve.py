@@ -8,6 +8,7 @@ import click
 from foldcli.options import common as options
 from foldcli.options.command import GroupedCommand, grouped
 from foldcli.options.templates import LibraryType
+from foldcli.paths import cache_dir, default_feature_cache
 
 if TYPE_CHECKING:
     from foldcli.msa_server.service import HttpService
@@ -183,9 +184,8 @@ def _http_service(
     """Return the server for --http."""
     import python_multipart  # noqa: F401 - starlette reads forms with it
 
-    from foldcli.commands.search import template_stage
     from foldcli.msa_server.service import HttpService
-    from foldcli.paths import cache_dir, default_feature_cache
+    from foldcli.pipeline.prepare.template_stage import open_library
     from foldcli.pipeline.search.searcher import DatabaseSource
 
     values = context.params
@@ -195,7 +195,7 @@ def _http_service(
         address,
         values["queue"] or cache_dir() / "msa_server",
         values["cache"] or default_feature_cache(),
-        template_stage(values["templates"], threads) if has_templates else None,
+        open_library(values["templates"], threads) if has_templates else None,
         values["auth"],
         request_bytes,
         values["max_waiting"],

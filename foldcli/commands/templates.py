@@ -1,12 +1,19 @@
 """`foldcli templates`: search a structure library for templates."""
 
+import io
+import json
+import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from foldcli.logs import logger
 from foldcli.options import common as options
 from foldcli.options.templates import template_options
+from foldcli.paths import cache_dir
+from msa.base.atomic import atomic_write
 
 if TYPE_CHECKING:
     from msa.io.fasta import FastaRecord
@@ -43,21 +50,16 @@ def command(
       foldcli templates protein.a3m -o templates.m8
       foldcli templates protein.a3m -o templates.json --format af3 --templates library
     """
-    import io
-    import json
-    import sys
-
     from features.templates.search import search_templates_many
     from foldcli.exports.templates import log_unknown_dates, template_entries, write_template_hits
-    from foldcli.logs import logger
-    from foldcli.paths import cache_dir
     from foldcli.pipeline.prepare.template_stage import TemplateStage
     from foldcli.pipeline.targets.settings import TemplateOptions
-    from msa.base.atomic import atomic_write
 
     settings = TemplateOptions.from_options(option_values, threads)
-    if settings is None or settings.hit_file is not None:
-        raise click.UsageError("--no-templates and --pdb-hit-file leave nothing to search.")
+    if settings is None or settings.hit_file is not None or settings.first is not None:
+        raise click.UsageError(
+            "--no-templates, --pdb-hit-file and --templates-from-structure leave nothing to search."
+        )
     if out != "-" and Path(out).exists() and not overwrite:
         raise click.UsageError(f"{out} exists; --overwrite replaces it.")
     records = _read_records(queries)
@@ -84,8 +86,6 @@ def _read_records(paths: tuple[str, ...]) -> "list[FastaRecord]":
     Raises:
         InputError: a file or a query is invalid.
     """
-    from dataclasses import replace
-
     from foldcli.inputs.complexes import Complex
     from foldcli.inputs.queries import QuerySources, name_queries
     from msa.search.search import check_query

@@ -1,31 +1,12 @@
 """`foldcli train`: train a network on experimental chains."""
 
-import hashlib
-import signal
-import time
-from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import click
 
 from foldcli.options import common as options
 from foldcli.options.command import GroupedCommand
-
-if TYPE_CHECKING:
-    from foldcli.training.all_atom import AllAtomRun
-    from foldcli.training.settings import AllAtomRunSettings
-    from model.training.data.data import ChainSet
-    from model.training.runtime.processes import TrainingProcesses
-    from model.training.runtime.settings import TrainingSettings
-    from model.training.trainer import StepReport, Trainer
-
-# number of steps between two log messages
-_LOG_EVERY = 10
-# a second SIGINT within this time is taken to be the first one
-_SAME_INTERRUPT_SECONDS = 1.0
-# options without effect on the training of all-atom networks
-_OF_CHAINS = ("prepared", "unpack_only", "export", "scores", "workers")
 
 
 @click.command("train", cls=GroupedCommand, replacements={"--prepare": "use --unpack-only."})
@@ -98,22 +79,11 @@ _OF_CHAINS = ("prepared", "unpack_only", "export", "scores", "workers")
     help="Number of processes per GPU that prepare samples.",
 )
 @options.logging_options
-@click.pass_context
 def command(
-    context: click.Context,
     config: Path,
     run: Path | None,
-    data: Path | None,
-    prepared: Path | None,
     unpack_only: bool,
-    max_seconds: float | None,
-    max_steps: int | None,
-    resume: bool,
-    export: Path | None,
-    package: Path | None,
-    scores: tuple[Path, ...],
-    device: str,
-    workers: int | None,
+    **values: Any,
 ) -> None:
     """Train a network on experimental chains.
 
@@ -125,258 +95,8 @@ def command(
 
     For several GPUs: torchrun --nproc-per-node 2 -m foldcli train CONFIG -o RUN
     """
-    from foldcli.training.settings import AllAtomRunSettings, read_run_settings
-    from model.errors import ConfigError
+    from foldcli.training.run import TrainingOptions, train
 
     if run is None and not unpack_only:
         raise click.UsageError("Missing option '-o' / '--out'.")
-    try:
-        settings = read_run_settings(config)
-    except ConfigError as error:
-        raise click.UsageError(str(error)) from error
-    open_run: Callable[[TrainingProcesses], Trainer | AllAtomRun] | None
-    if isinstance(settings, AllAtomRunSettings):
-        for name in _OF_CHAINS:
-            if context.params[name]:
-                option = "--" + name.replace("_", "-")
-                raise click.UsageError(f"{option} does not apply to all-atom networks.")
-        open_run = _all_atom_run(settings, data, run, resume, package)
-    else:
-        open_run = _chain_run(
-            settings, data, run, resume, package, prepared, unpack_only, export, scores, workers
-        )
-    if open_run is not None and run is not None:
-        _run(config, settings.network.name, open_run, run, resume, device, max_seconds, max_steps)
-
-
-def _all_atom_run(
-    settings: "AllAtomRunSettings", data: Path | None, run: Path | None, resume: bool, package: Path | None
-) -> "Callable[[TrainingProcesses], AllAtomRun] | None":
-    """Return how to open a run of an all-atom network; None after --package."""
-    from features.training.complexes import ComplexSet
-    from foldcli.logs import logger
-    from foldcli.training.all_atom import AllAtomRun
-    from foldcli.training.all_atom import package as package_network
-
-    if run is None:
-        return None
-    if package is not None:
-        parameters = package_network(run, settings, package)
-        logger.info("%s: network %s, SHA-256 %s", package, parameters.name, parameters.sha256)
-        return None
-    complexes = ComplexSet(_data_folder(data, settings.data))
-    return lambda processes: AllAtomRun(settings, complexes, run, processes, resume)
-
-
-def _chain_run(
-    settings: "TrainingSettings",
-    data: Path | None,
-    run: Path | None,
-    resume: bool,
-    package: Path | None,
-    prepared: Path | None,
-    unpack_only: bool,
-    export: Path | None,
-    scores: tuple[Path, ...],
-    workers: int | None,
-) -> "Callable[[TrainingProcesses], Trainer] | None":
-    """Return how to open a run of an AlphaFold2 network; None after --export, --package or --unpack-only."""
-    from dataclasses import replace
-
-    from foldcli.logs import logger
-    from model.training.data.data import read_split
-    from model.training.trainer import Trainer
-
-    if workers is not None:
-        settings = replace(settings, workers=workers)
-    if export is not None and run is not None:
-        _export(run, export)
-        return None
-    if package is not None and run is not None:
-        _package(run, settings, package, scores)
-        return None
-    folder = _data_folder(data, settings.data)
-    chains = _prepare(folder, prepared)
-    if unpack_only or run is None:
-        return None
-    split = read_split(chains, folder)
-
-    def open_run(processes: "TrainingProcesses") -> Trainer:
-        def on_compilation(residues: int) -> None:
-            if processes.rank == 0:
-                logger.info("compiling the network for %d residues, which may take minutes", residues)
-
-        return Trainer(settings, chains, split, run, processes, resume, on_compilation)
-
-    return open_run
-
-
-def _data_folder(data: Path | None, configured: str) -> Path:
-    """Return the folder of the training data: --data, else the configuration's."""
-    if data is None and not configured:
-        raise click.UsageError("Missing training data: give --data, or `data` in the configuration.")
-    return data or Path(configured)
-
-
-def _run(
-    config: Path,
-    name: str,
-    open_run: "Callable[[TrainingProcesses], Trainer | AllAtomRun]",
-    run: Path,
-    resume: bool,
-    device: str,
-    max_seconds: float | None,
-    max_steps: int | None,
-) -> None:
-    """Start or continue a run, and train until its end, a limit or a signal."""
-    from foldcli.logs import logger
-    from foldcli.paths import check_writable_folder, make_writable_folder
-    from foldcli.pipeline.network.device import choose_device
-    from foldcli.process_state import hide_torch_warnings, on_stop_signals_in_thread
-    from model.errors import ConfigError
-    from model.training.runtime.checkpoint import stored_progress
-    from model.training.runtime.processes import TrainingProcesses
-
-    hide_torch_warnings()
-    check_writable_folder(run)
-    if not resume and stored_progress(run).step:
-        raise click.UsageError(
-            f"{run} holds a training run: continue it with --resume, or name another folder."
-        )
-    device = choose_device(device).partition(":")[0]
-    processes = TrainingProcesses.from_environment(device)
-    try:
-        try:
-            trainer = open_run(processes)
-        except ConfigError as error:
-            raise click.UsageError(f"{config}: {error}") from error
-        make_writable_folder(run)
-        stop = _StopSignals(trainer)
-        on_stop_signals_in_thread(stop)
-        if processes.rank == 0:
-            logger.info(
-                "%s: %.1f million parameters, %d process(es) on %s, step %d of %d",
-                name,
-                trainer.flat.num_parameters / 1e6,
-                processes.count,
-                device,
-                trainer.progress.step,
-                trainer.settings.total_steps,
-            )
-        reports = trainer.train(max_seconds=max_seconds, max_steps=max_steps)
-        _log(reports, quiet=processes.rank > 0)
-    finally:
-        processes.close()
-    if stop.exit_code is not None:
-        logger.info("stopped by a signal; continue with --resume")
-        raise click.exceptions.Exit(stop.exit_code)
-
-
-class _StopSignals:
-    """The reaction to signals that stop a run.
-
-    Args:
-        trainer: the run.
-
-    Attributes:
-        exit_code: exit code of a run that a signal has stopped; None before.
-    """
-
-    def __init__(self, trainer: "Trainer | AllAtomRun") -> None:
-        self._trainer = trainer
-        self._interrupted: float | None = None
-        self.exit_code: int | None = None
-
-    def __call__(self, number: int) -> None:
-        """Stop after the current step or, if it is compiling or this is a second Ctrl-C, at once."""
-        from foldcli.errors import ExitCode
-        from foldcli.logs import logger
-        from foldcli.process_state import exit_at_once
-
-        is_interrupt, now = number == signal.SIGINT, time.monotonic()
-        if self.exit_code is None:
-            self.exit_code = ExitCode.INTERRUPTED if is_interrupt else ExitCode.TERMINATED
-        # torchrun passes on a Ctrl-C that the terminal has already sent
-        is_second = self._interrupted is not None and now - self._interrupted > _SAME_INTERRUPT_SECONDS
-        if is_second if is_interrupt else self._trainer.is_compiling:
-            try:
-                self._trainer.save_before_exit()
-                logger.info("stopped at once by a signal; continue with --resume")
-            finally:
-                exit_at_once(self.exit_code)
-        self._trainer.request_stop()
-        if is_interrupt and self._interrupted is None:
-            self._interrupted = now
-            if self._trainer.processes.rank == 0:
-                logger.info("stopping after this step; Ctrl-C again stops at once")
-
-
-def _prepare(folder: Path, prepared: Path | None) -> "ChainSet":
-    """Unpack the training data into a folder named by a hash of its files, unless it exists."""
-    from foldcli.logs import logger
-    from foldcli.paths import cache_dir
-    from model.training.data.data import FORMAT_VERSION
-    from model.training.data.prepare import SOURCES, prepare
-    from msa.base.digests import file_sha256
-
-    if prepared is None:
-        files = [folder / name for name in SOURCES if (folder / name).is_file()]
-        hashes = [file_sha256(file) for file in files]
-        name = hashlib.sha256(repr((FORMAT_VERSION, hashes)).encode()).hexdigest()[:16]
-        prepared = cache_dir() / "training" / name
-    chains = prepare(folder, prepared)
-    logger.debug("%d chains in %s", len(chains.ids), prepared)
-    return chains
-
-
-def _log(reports: Iterator["StepReport"], quiet: bool) -> None:
-    """Log validations, skipped steps, and every _LOG_EVERY-th step, unless `quiet`."""
-    from foldcli.logs import logger
-
-    for report in reports:
-        if quiet:
-            continue
-        if report.validation:
-            for name, scores in report.validation.items():
-                text = "  ".join(f"{key} {value:.3f}" for key, value in scores.items())
-                logger.info("step %d  %s: %s", report.step, name, text)
-        if report.skipped:
-            logger.warning("step %d skipped: gradient norm %.3g", report.step, report.gradient_norm)
-        if report.step % _LOG_EVERY == 0 or report.step == report.total_steps:
-            terms = "  ".join(f"{name} {value:.3f}" for name, value in report.terms.items())
-            logger.info(
-                "step %d/%d  %s  gradient %.2g  %.1f samples/s  waiting %.1f %%",
-                report.step,
-                report.total_steps,
-                terms,
-                report.gradient_norm,
-                report.samples_per_second,
-                100 * report.waited / report.seconds,
-            )
-
-
-def _export(run: Path, path: Path) -> None:
-    """Write the averaged network of a run as a parameter file."""
-    import io
-
-    import numpy as np
-
-    from model.training.runtime.checkpoint import PORTABLE_FOLDER, averaged_arrays
-    from msa.base.atomic import atomic_write
-
-    arrays = averaged_arrays(run / PORTABLE_FOLDER)
-    buffer = io.BytesIO()
-    np.savez(buffer, **arrays)  # type: ignore[arg-type]
-    with atomic_write(path, "wb") as stream:
-        stream.write(buffer.getvalue())
-
-
-def _package(run: Path, settings: "TrainingSettings", folder: Path, scores: Sequence[Path]) -> None:
-    """Write the averaged network of a run as a folder with a manifest."""
-    from foldcli.logs import logger
-    from model.checkpoints.network_folder import read_held_out
-    from model.training.packaging import package_network
-    from model.training.runtime.checkpoint import PORTABLE_FOLDER
-
-    manifest = package_network(run / PORTABLE_FOLDER, settings, folder, read_held_out(scores))
-    logger.info("%s: network %s, SHA-256 %s", folder, manifest.title, manifest.sha256)
+    train(TrainingOptions(config, run, unpack_only=unpack_only, **values))

@@ -4,7 +4,9 @@ from typing import Literal
 
 import click
 
+from foldcli.logs import logger
 from foldcli.options import common as options
+from msa.base.errors import MissingError
 
 
 def _capability(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[int, int] | None:
@@ -80,9 +82,7 @@ def command(
     if gpu_name is not None and capability is None:
         raise click.UsageError("--gpu-name needs --gpu-arch.")
     from foldcli.families.registry import find_family
-    from foldcli.logs import logger
     from foldcli.pipeline.kernels.gpu_kernels import compile_for_gpu, compile_search_kernels, triton_version
-    from msa.base.errors import MissingError
     from msa.gpu.device.devices import name_and_capability
     from msa.gpu.device.hardware import gpu_numbers
 

@@ -99,12 +99,7 @@ def check_gpu_network(context: CheckContext) -> list[CheckResult]:
 
 
 def compare_with_numpy(name: str, kernels: Kernels) -> CheckResult:
-    """Check operations in float32 on the CPU against numpy's evaluation of their formulas.
-
-    Args:
-        name: name of the result.
-        kernels: the operations.
-    """
+    """Check operations in float32 on the CPU against numpy's evaluation of their formulas."""
     differences = differences_from_numpy(kernels)
     for operation, difference in differences.items():
         # `not <` instead of `>=`, so that NaN fails
@@ -120,14 +115,7 @@ def compare_with_numpy(name: str, kernels: Kernels) -> CheckResult:
 def compare_with_float64(
     name: str, kernels: Kernels, device: torch.device | str, dtype: torch.dtype
 ) -> CheckResult:
-    """Check that operations are about as close to float64 as plain PyTorch is.
-
-    Args:
-        name: name of the result.
-        kernels: the operations.
-        device: device that they run on.
-        dtype: dtype of their inputs.
-    """
+    """Check that operations are about as close to float64 as plain PyTorch is."""
     errors = errors_against_float64(kernels, device, dtype)
     for operation, (error, reference_error) in errors.items():
         if not error <= _MAX_ERROR_RATIO * reference_error + 1e-6:

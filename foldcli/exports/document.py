@@ -201,11 +201,6 @@ def log_unknown_entities(
 def check_chains(entities: Iterable[MappingWithLines], key: str, path: str) -> None:
     """Check that no two chains of a job have the same id.
 
-    Args:
-        entities: the entities of the job.
-        key: the key of their ids.
-        path: the file.
-
     Raises:
         InputError: two chains have one id; names the line.
     """

@@ -1,20 +1,15 @@
 """Templates for other programs: tables of hits, and the entries of AlphaFold 3's jobs."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import IO, Any
 
-import gemmi
 import numpy as np
 
 from features.templates.candidates import TemplateCandidate, TemplateHits
 from features.templates.library.chains import TemplateChain
 from features.templates.library.library import StructureLibrary
+from features.templates.library.mmcif import UNKNOWN_DATE, chains_as_mmcif, known_residues
 from foldcli.logs import logger
-from msa.base.residues import ATOM37, RESTYPE_NAMES, RESTYPES
-
-_NAMES = dict(zip(RESTYPES, RESTYPE_NAMES[:20], strict=True))
-# AlphaFold 3 requires a date
-_UNKNOWN_DATE = "1900-01-01"
 
 
 def write_template_hits(stream: IO[str], query: str, hits: TemplateHits) -> None:
@@ -48,7 +43,7 @@ def template_entries(hits: TemplateHits) -> list[dict[str, Any]]:
 def log_unknown_dates(name: str, hits: TemplateHits) -> None:
     """Log that the templates without a release date get one."""
     if undated := [template.id for template in hits.templates if template.release_date is None]:
-        logger.info("%s: templates without release date get %s: %s", name, _UNKNOWN_DATE, ", ".join(undated))
+        logger.info("%s: templates without release date get %s: %s", name, UNKNOWN_DATE, ", ".join(undated))
 
 
 def template_files(library: StructureLibrary, names: Iterable[str]) -> Iterator[tuple[str, str]]:
@@ -69,77 +64,22 @@ def template_files(library: StructureLibrary, names: Iterable[str]) -> Iterator[
         chain = library.chain(number)
         entry, _, letter = name.rpartition("_")
         entries.setdefault(entry.lower(), {})[letter] = chain
-        residues = "".join(chain.sequence[each] for each in np.flatnonzero(_known_residues(chain)))
+        residues = "".join(chain.sequence[each] for each in np.flatnonzero(known_residues(chain)))
         alignments.append(f">{name}\n{residues}\n\0")
         index.append(f"{name}\t{offset}\t{len(alignments[-1])}\n")
         offset += len(alignments[-1])
     yield "pdb70_a3m.ffdata", "".join(alignments)
     yield "pdb70_a3m.ffindex", "".join(index)
     for entry, chains in entries.items():
-        yield f"{entry}.cif", _mmcif(entry, chains)
-
-
-def _known_residues(chain: TemplateChain) -> np.ndarray:
-    """Return which residues have coordinates: bool [residues]."""
-    known: np.ndarray = chain.mask.any(axis=1) & np.isin(list(chain.sequence), list(_NAMES))
-    return known
+        yield f"{entry}.cif", chains_as_mmcif(entry, chains)
 
 
 def _entry(chain: TemplateChain, pairs: np.ndarray) -> dict[str, Any]:
-    is_known = _known_residues(chain)
+    is_known = known_residues(chain)
     numbers = np.cumsum(is_known) - 1
     kept = pairs[is_known[pairs[:, 1]]]
     return {
-        "mmcif": _mmcif(chain.id.rpartition("_")[0] or chain.id, {"A": chain}),
+        "mmcif": chains_as_mmcif(chain.id.rpartition("_")[0] or chain.id, {"A": chain}),
         "queryIndices": kept[:, 0].tolist(),
         "templateIndices": numbers[kept[:, 1]].tolist(),
     }
-
-
-def _mmcif(entry: str, chains: Mapping[str, TemplateChain]) -> str:
-    """Return the residues of chains with known coordinates as mmCIF text, with the release date.
-
-    Args:
-        entry: id of the entry.
-        chains: chains by name.
-    """
-    structure = gemmi.Structure()
-    structure.name = entry
-    model = gemmi.Model(1)
-    for number, (name, chain) in enumerate(chains.items(), 1):
-        polymer = _polymer(name, str(number), chain)
-        entity = gemmi.Entity(str(number))
-        entity.entity_type, entity.polymer_type = gemmi.EntityType.Polymer, gemmi.PolymerType.PeptideL
-        entity.subchains = [name]
-        entity.full_sequence = [residue.name for residue in polymer]
-        structure.entities.append(entity)
-        model.add_chain(polymer)
-    structure.add_model(model)
-    document = structure.make_mmcif_document()
-    block = document.sole_block()
-    block.name = entry
-    for row in block.find("_chem_comp.", ["type"]):
-        # AlphaFold2 takes chains of peptides only
-        row[0] = "'PEPTIDE LINKING'"
-    date = next(iter(chains.values())).release_date
-    history = block.init_loop("_pdbx_audit_revision_history.", ["ordinal", "revision_date"])
-    history.add_row(["1", date or _UNKNOWN_DATE])
-    return str(document.as_string())
-
-
-def _polymer(name: str, entity: str, chain: TemplateChain) -> gemmi.Chain:
-    """Return the residues of a chain with known coordinates."""
-    polymer = gemmi.Chain(name)
-    for number, index in enumerate(np.flatnonzero(_known_residues(chain)).tolist(), 1):
-        residue = gemmi.Residue()
-        residue.name, residue.seqid = _NAMES[chain.sequence[index]], gemmi.SeqId(number, " ")
-        residue.label_seq, residue.subchain, residue.entity_id = number, name, entity
-        residue.het_flag, residue.entity_type = "A", gemmi.EntityType.Polymer
-        for slot in np.flatnonzero(chain.mask[index]).tolist():
-            atom = gemmi.Atom()
-            atom.name, atom.element = ATOM37[slot], gemmi.Element(ATOM37[slot][0])
-            atom.pos = gemmi.Position(*chain.positions[index, slot].tolist())
-            atom.occ = 1.0
-            residue.add_atom(atom)
-        polymer.add_residue(residue)
-    return polymer

@@ -74,12 +74,7 @@ _ABSENT_OPTIONS = {
 
 @dataclass(frozen=True)
 class AllAtomSource:
-    """The parameters of an all-atom network, and the number of structures that each job draws.
-
-    Args:
-        parameters: the file.
-        samples: number of structures.
-    """
+    """The parameters of an all-atom network, and the number of structures that each job draws."""
 
     parameters: AllAtomParameters
     samples: int

@@ -40,12 +40,7 @@ _CPU_EFFICIENCY = 0.8
 
 @dataclass(frozen=True, eq=False)
 class AllAtomNetwork:
-    """A loaded network; see `foldcli.families.protocols.Network`.
-
-    Args:
-        model: the network.
-        device: its torch device.
-    """
+    """A loaded network; see `foldcli.families.protocols.Network`."""
 
     model: AlphaFold3
     device: str
@@ -142,11 +137,6 @@ def load_network(path: Path, settings: Any, device: str) -> AllAtomNetwork:
 
     With bfloat16 on a GPU, the trunk uses fused kernels, and products of float32 matrices TF32.
 
-    Args:
-        path: see `read_checkpoint`.
-        settings: precision and kernels.
-        device: a torch device.
-
     Raises:
         ParametersMissing, ParametersError: see `read_checkpoint`.
     """
@@ -171,13 +161,7 @@ def estimate_bytes(variant: str, size: JobSize, rows: int, settings: Any, memory
 
 
 def estimate_seconds(tokens: int, settings: Any, memory: DeviceMemory) -> float | None:
-    """Return an estimate of the seconds of one seed; None if nothing comparable was measured.
-
-    Args:
-        tokens: number of tokens.
-        settings: cycles, steps, samples and precision.
-        memory: the device.
-    """
+    """Return an estimate of the seconds of one seed; None if nothing comparable was measured."""
     cycles, steps = settings.num_recycles + 1, settings.num_steps * settings.num_samples / MEASURED_SAMPLES
     if memory.device == "cpu":
         # multiply-adds of a cycle with 1,024 rows and of a step, as counted from 256 to 2,048 tokens

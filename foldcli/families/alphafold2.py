@@ -132,10 +132,6 @@ class AlphaFold2Kind(AlignmentFamily):
         settings: PredictSettings = options.predict
         return settings
 
-    def own_settings(self, settings: PredictSettings) -> PredictSettings:
-        """Return the settings of this kind of network; see `Family.own_settings`."""
-        return settings
-
     def installed(self, folder: Path | None) -> list[InstalledParameters]:
         """Return DeepMind's files of this kind of network; see `Family.installed`."""
         found = []

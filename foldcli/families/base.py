@@ -58,13 +58,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class PlanHeading:
-    """The heading of a plan about one part of the run, such as the database.
-
-    Args:
-        line: the line above the table.
-        name: key in the plan's JSON form.
-        values: the value of this key.
-    """
+    """The heading of a plan about one part of the run, such as the database."""
 
     line: str
     name: str
@@ -433,15 +427,7 @@ class Family(ABC):
 
     @abstractmethod
     def origin(self, name: str, job: Job, sample: Any, model: Any, settings: Any) -> ModelOrigin:
-        """Return what the files of a model say about its origin.
-
-        Args:
-            name: name of the target.
-            job: the job.
-            sample: the job's input.
-            model: one of the job's models.
-            settings: settings of the run.
-        """
+        """Return what the files of a model say about its origin."""
 
     # words and estimates
 

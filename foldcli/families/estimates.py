@@ -103,12 +103,7 @@ def measure_matrix_products() -> float:
 
 
 def pass_operations(config: ModelConfig, size: PassSize) -> int:
-    """Return the floating-point operations of the matrix products in both stacks of a pass.
-
-    Args:
-        config: the network.
-        size: the sizes of the pass.
-    """
+    """Return the floating-point operations of the matrix products in both stacks of a pass."""
     stacks = (config.evoformer, size.msa_rows), (config.extra_msa, size.extra_rows)
     return sum(
         stack.blocks * (_msa_operations(stack, rows, size.residues) + _pair_operations(stack, size.residues))
@@ -149,12 +144,6 @@ def seconds_per_pass(gpu: str, config: ModelConfig, settings: PredictSettings, r
 
     Seconds are interpolated between the measured lengths, on logarithmic scales. For lengths below the
     shortest measured one, its seconds are returned.
-
-    Args:
-        gpu: name of the GPU.
-        config: the network.
-        settings: settings of the prediction.
-        residues: length of the query.
     """
     measured = SECONDS_PER_PASS.get(gpu)
     comparable = (

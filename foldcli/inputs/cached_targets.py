@@ -67,9 +67,6 @@ class CachedTarget:
     def load_features(self, verify: bool = True) -> "dict[str, np.ndarray]":
         """Return the deterministic features; recompute a damaged entry if its sources have not changed.
 
-        Args:
-            verify: compare the entry with its checksum.
-
         Raises:
             CorruptEntryError: the entry is damaged, and its sources are missing or have changed.
             OSError: the entry cannot be read.
@@ -119,9 +116,6 @@ def read_complex_entry(path: str | Path, key: str | None = None, verify: bool = 
 
 class CacheIndex:
     """The targets of a feature cache, by name.
-
-    Args:
-        cache: folder of the cache.
 
     Attributes:
         targets: entries of each name; several if different alignments have the same name.

@@ -98,11 +98,6 @@ class TicketJob:
 class Ticket:
     """A ticket that waits to be searched.
 
-    Args:
-        ticket_id: name of its folder.
-        job: the request.
-        records: its sequences.
-
     Attributes:
         unsearched: the distinct sequences that have not been searched.
         is_running: True once a batch has one of them.

@@ -249,6 +249,16 @@ report_options = combine(
         help="Folder of experimental structures, NAME.cif or .pdb, with which `foldcli compare` compares the "
         "models of target NAME; writes NAME_comparison.json and OUT/comparison.tsv.",
     ),
+    click.option(
+        "--find-similar",
+        "similar",
+        type=click.Path(exists=True, path_type=Path),
+        is_flag=False,
+        flag_value=str(Path(__file__).parents[2] / "features" / "templates" / "embedded"),
+        metavar="[LIBRARY]",
+        help="Search this structure library, or without LIBRARY the one that comes with foldcli, for chains "
+        "that look like the best model; writes NAME_similar.tsv and NAME_similar.cif.",
+    ),
     click.option("--no-report", is_flag=True, help="Do not write HTML pages (NAME.html, index.html)."),
     click.option("--no-plots", is_flag=True, help="Do not write PNG plots (NAME_coverage, _plddt, _pae)."),
 )

@@ -92,15 +92,7 @@ class DoneRecord:
 
 @dataclass(frozen=True)
 class FinishedTarget:
-    """The values of a target's done.json that later runs use.
-
-    Args:
-        fingerprint: see DoneRecord.
-        settings: see DoneRecord.
-        rank_by: see DoneRecord.
-        ranking: models, best first.
-        facts: see DoneRecord.
-    """
+    """The values of a target's done.json that later runs use; see `DoneRecord`."""
 
     fingerprint: str
     settings: dict[str, Any]

@@ -14,13 +14,7 @@ from msa.base.json_files import parse_json
 
 @dataclass(frozen=True)
 class MergedTable:
-    """A merged table.
-
-    Args:
-        path: path of the table.
-        targets: number of targets in it.
-        rows: number of rows.
-    """
+    """A merged table."""
 
     path: Path
     targets: int

@@ -156,11 +156,6 @@ class _IndexEntry:
 class _ResumableTable:
     """A table with an index of its queries.
 
-    Args:
-        path: final name of the table.
-        files: the files of the unfinished table.
-        keys: see `open_table`.
-
     Attributes:
         bytes_written: size of the lines of finished queries.
     """

@@ -99,12 +99,7 @@ class RunSummary:
         write_table(self._path, models)
 
     def log(self, failed: Sequence[str], failures_path: Path) -> None:
-        """Log a table for people, and the counts as one object under --log-json.
-
-        Args:
-            failed: names of the targets that failed.
-            failures_path: the file that lists them.
-        """
+        """Log a table for people, and the counts as one object under --log-json."""
         summaries = (self._read(files) for files in self._files)
         targets = [target for target in summaries if target and target.name not in failed]
         if not targets and len(failed) <= 1:

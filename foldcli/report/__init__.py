@@ -20,16 +20,19 @@ class ReportSettings:
         page: NAME.html, and index.html for several targets.
         plots: NAME_coverage.png, NAME_plddt.png, NAME_pae.png and NAME_thumbnail.png.
         references: folder of experimental structures, with which models are compared.
+        similar: structure library that is searched for chains like the best model; None for no search.
     """
 
     page: bool = True
     plots: bool = True
     references: Path | None = None
+    similar: Path | None = None
 
     def is_made(self, files: "TargetFiles") -> bool:
         """Return True if a target has these parts, as far as it can have them."""
         kinds: tuple[FileKind, ...] = ("report",) if self.page else ()
         kinds += ("plddt", "thumbnail") if self.plots else ()
+        kinds += ("similar",) if self.similar is not None else ()
         if self.references is not None:
             from foldcli.comparison.references import find_reference  # imports numpy
 

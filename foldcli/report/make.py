@@ -7,12 +7,13 @@ from typing import Any
 from foldcli.comparison.references import compare_target, find_reference, write_run_table
 from foldcli.errors import describe, log_bug
 from foldcli.logs import logger, warn_once
-from foldcli.outputs.layout import TargetFiles
+from foldcli.outputs.layout import STRUCTURE_KINDS, TargetFiles
 from foldcli.report import ReportSettings
 from foldcli.report.data.alignment import AlignmentSummary, read_alignment_summary
 from foldcli.report.data.comparison import comparison_values
 from foldcli.report.data.molecules import MoleculeResult, read_molecules
 from foldcli.report.data.result import TargetResult, finished_targets, link_from_page, read_result
+from foldcli.report.data.similar import similar_values
 from foldcli.report.index import write_index
 from foldcli.report.molecules_page import molecules_page
 from foldcli.report.target_page import target_page
@@ -37,7 +38,7 @@ def make_report(files: TargetFiles, done: dict[str, Any], settings: ReportSettin
         InputError: a file of the target cannot be used; names it.
         OSError: a file cannot be read or written.
     """
-    if not (settings.page or settings.plots or settings.references):
+    if not (settings.page or settings.plots or settings.references or settings.similar):
         return []
     result: TargetResult | MoleculeResult
     if files.has_molecules:
@@ -47,6 +48,18 @@ def make_report(files: TargetFiles, done: dict[str, Any], settings: ReportSettin
         alignment, missing = _read_alignment(files, done, result.chain_sequences)
     rows, failure = _compare(result, settings.references)
     written_files = [files.path("comparison")] if rows else []
+    best = result.models[0]
+    paths = [files.model_path(kind, best.rank, best.tag) for kind in STRUCTURE_KINDS]
+    model = next((path for path in paths if path.is_file()), None)
+    if settings.similar is not None and model is not None:
+        # imports numba, which reports without this search do not need
+        from foldcli.structure_search.target import find_similar
+
+        try:
+            find_similar(files, model, settings.similar)
+            written_files.append(files.path("similar"))
+        except InputError as error:
+            failure = failure or error
     if settings.plots:
         # matplotlib takes half a second to import; predictions draw plots while the GPU works
         from foldcli.report.plots import write_plots
@@ -58,11 +71,12 @@ def make_report(files: TargetFiles, done: dict[str, Any], settings: ReportSettin
         copy = copy_viewer(viewer, viewer_folder(files))
         script = "" if copy is None else link_from_page(files, copy)
         page, comparison = files.path("report"), comparison_values(rows)
+        similar = None if model is None else similar_values(files, model)
         with atomic_write(page) as stream:
             if isinstance(result, MoleculeResult):
-                stream.write(molecules_page(result, viewer, script, comparison))
+                stream.write(molecules_page(result, viewer, script, comparison, similar))
             else:
-                stream.write(target_page(result, alignment, missing, viewer, script, comparison))
+                stream.write(target_page(result, alignment, missing, viewer, script, comparison, similar))
         written_files.append(page)
     if failure is not None:
         raise failure

@@ -31,6 +31,7 @@ def molecules_page(
     viewer: Viewer,
     viewer_script: str = "",
     comparison: dict[str, Any] | None = None,
+    similar: dict[str, Any] | None = None,
 ) -> str:
     """Return the HTML of one target.
 
@@ -39,6 +40,7 @@ def molecules_page(
         viewer: the structure viewer, or the reason why there is none.
         viewer_script: path of the viewer's script relative to the page; "" if there is none.
         comparison: see `comparison_values`.
+        similar: see `similar_values`.
     """
     best, kinds = result.models[0], chain_kinds(result)
     return render_page(
@@ -46,6 +48,7 @@ def molecules_page(
         SCRIPTS,
         **viewer_values(viewer, viewer_script),
         comparison=comparison,
+        similar=similar,
         name=result.files.name,
         tiles=_tiles(result),
         untrained=result.is_untrained,

@@ -334,9 +334,10 @@ def _pae(scores: _Scores) -> Figure:
 def _trace(result: TargetResult) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the best model's Cα [N, 3], the pairs to join [P, 2], and the pLDDT of each pair."""
     best = result.models[0]
-    pairs = np.flatnonzero(np.isfinite(best.atoms.ca[1:] + best.atoms.ca[:-1]).all(1))
+    ca = best.atoms.atom("CA")
+    pairs = np.flatnonzero(np.isfinite(ca[1:] + ca[:-1]).all(1))
     pairs = np.setdiff1d(pairs + 1, best.atoms.chain_starts) - 1
-    return best.atoms.ca, np.stack([pairs, pairs + 1], 1), best.plddt[pairs]
+    return ca, np.stack([pairs, pairs + 1], 1), best.plddt[pairs]
 
 
 def _bonds(result: MoleculeResult) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -52,6 +52,7 @@ def target_page(
     viewer: Viewer,
     viewer_script: str = "",
     comparison: dict[str, Any] | None = None,
+    similar: dict[str, Any] | None = None,
 ) -> str:
     """Return the HTML of one target.
 
@@ -62,6 +63,7 @@ def target_page(
         viewer: the structure viewer, or the reason why there is none.
         viewer_script: path of the viewer's script relative to the page; "" if there is none.
         comparison: see `comparison_values`.
+        similar: see `similar_values`.
     """
     best, done = result.models[0], result.done
     data = page_data(result, alignment.coverage if alignment else None)
@@ -71,6 +73,7 @@ def target_page(
         SCRIPTS,
         **viewer_values(viewer, viewer_script),
         comparison=comparison,
+        similar=similar,
         name=result.name,
         header=header if header != result.name else None,
         length=len(result.sequence),

@@ -87,19 +87,22 @@ class FolderStore:
         """
         # only runs have another process make texts
         assert isinstance(hits, Hits)
-
-        def write_rows(stream: IO[str]) -> int:
-            return write_alignment(stream, query, hits, self.request.settings, self.file_format)
-
-        self._write(name, query, write_rows, {"hits": len(hits), "capped": hits.capped})
+        self._write(
+            name,
+            query,
+            lambda stream: write_alignment(stream, query, hits, self.request.settings, self.file_format),
+            {"hits": len(hits), "capped": hits.capped},
+        )
 
     def write_complex(self, name: str, target: Complex, chain_alignments: Sequence[bytes]) -> None:
         """Write the alignment of a complex, then its record; see `ComplexStore`."""
-
-        def write_rows(stream: IO[str]) -> int:
-            return write_job_a3m(stream, name, chain_alignments, self.request.settings.pairing)
-
-        self._write(name, target, write_rows, {"pairing": asdict(self.request.settings.pairing)})
+        pairing = self.request.settings.pairing
+        self._write(
+            name,
+            target,
+            lambda stream: write_job_a3m(stream, name, chain_alignments, pairing),
+            {"pairing": asdict(pairing)},
+        )
 
     def _write(
         self, name: str, query: Query, write_rows: Callable[[IO[str]], int], facts: dict[str, Any]

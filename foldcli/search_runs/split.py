@@ -149,13 +149,7 @@ class PartSearchRun:
 
 
 def describe_search(settings: AlignmentSettings, result: ResultFormat, shard: Shard) -> dict[str, Any]:
-    """Return the description of a search in a file of hits; the same for all parts of a database.
-
-    Args:
-        settings: settings of the search of the whole.
-        result: what the hits are for.
-        shard: the share of the queries.
-    """
+    """Return the description of a search in a file of hits; the same for all parts of a database."""
     return {
         "foldcli": VERSION,
         "kind": result.kind,

@@ -45,9 +45,6 @@ _SILENT_SECONDS = 60
 class RemoteSearcher:
     """A searcher whose database is in a server; see foldcli.pipeline.search.stage.Searcher.
 
-    Args:
-        path: socket of the server.
-
     Raises:
         InputError: the path is too long for a socket, or the peer is not a foldcli server.
         MissingError: there is no server, or it speaks another protocol.

@@ -50,11 +50,7 @@ def encode_message(message: dict[str, Any]) -> bytes:
 
 
 class MessageDecoder:
-    """A decoder that splits a stream of bytes into messages.
-
-    Args:
-        limit: maximum size of a message in bytes.
-    """
+    """A decoder that splits a stream of bytes into messages."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -267,13 +263,7 @@ def _shorten(value: Any) -> str:
 
 
 def hits_messages(query_index: int, hits: Sequence[Hit], capped: bool = False) -> Iterator[dict[str, Any]]:
-    """Yield messages with the hits of one query; `more` is false in the last.
-
-    Args:
-        query_index: index of the query in its request.
-        hits: hits of the query.
-        capped: see Hits.
-    """
+    """Yield messages with the hits of one query; `more` is false in the last."""
     for start in range(0, max(len(hits), 1), _HITS_PER_MESSAGE):
         end = start + _HITS_PER_MESSAGE
         batch = [_hit_message(hit) for hit in hits[start:end]]

@@ -50,10 +50,6 @@ class ResultReceiver(Protocol):
 class ScheduledRequest:
     """A request with its progress.
 
-    Args:
-        request: queries and settings.
-        receiver: receives the hits.
-
     Attributes:
         is_cancelled: True once the receiver wants no more results.
         num_searched: number of queries searched so far, in order.

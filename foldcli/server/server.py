@@ -210,7 +210,7 @@ class Server:
         self._waker, self._wakeups = socket.socketpair()
         for end in (self._waker, self._wakeups):
             end.setblocking(False)
-        self._selector.register(self._wakeups, _READ, self._discard_wakeups)
+        self._selector.register(self._wakeups, _READ, lambda wakeups: wakeups.recv(4096))
 
     def stop(self) -> None:
         """Stop after the running requests; a second call aborts them.
@@ -418,9 +418,6 @@ class Server:
     def _wake(self) -> None:
         with contextlib.suppress(BlockingIOError):  # its buffer is full, so the loop wakes anyway
             self._waker.send(b"\0")
-
-    def _discard_wakeups(self, wakeups: socket.socket) -> None:
-        wakeups.recv(4096)
 
 
 def _stopping_error() -> ServerError:

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, NoReturn
@@ -114,9 +115,10 @@ class _SearchThread(Thread):
 
     def __init__(self, searcher: "LocalSearcher", threads: int) -> None:
         super().__init__(name="search", daemon=True)
-        self._searcher, self._threads = searcher, threads
+        self._searcher = searcher
         self.ready: Future[None] = Future()
         self.failure: Future[None] = Future()
+        self._check = partial(check_engine, searcher, threads)
         self.scheduler = Scheduler(self._search, self._check)
 
     def run(self) -> None:
@@ -140,9 +142,6 @@ class _SearchThread(Thread):
 
     def _search(self, queries: Sequence[FastaRecord], settings: SearchSettings) -> HitStream:
         yield from self._searcher.search_many(queries, settings)
-
-    def _check(self) -> None:
-        check_engine(self._searcher, self._threads)
 
 
 def check_engine(searcher: "LocalSearcher", threads: int) -> None:

@@ -24,7 +24,6 @@ from model.alphafold3.inputs import AlphaFold3Inputs
 from model.alphafold3.network import AlphaFold3
 from model.checkpoints.openfold3 import openfold3_tensors, sha256_of, translate
 from model.errors import ConfigError, DataError
-from model.replaced_files import replaced_file
 from model.training.alphafold3.initialization import copy_trained, initialize
 from model.training.alphafold3.permutation import Crop, Experiment, Molecules
 from model.training.alphafold3.trainer import AllAtomSample, AllAtomTrainer
@@ -32,15 +31,11 @@ from model.training.runtime.checkpoint import FULL_NAME, Progress, load_full
 from model.training.runtime.parameters import FlatParameters
 from model.training.runtime.processes import TrainingProcesses
 from model.training.trainer import METRICS, StepReport
+from msa.base.atomic import replaced_file
 
 
 class ComplexSamples:
     """The samples of a run on a device.
-
-    Args:
-        complexes: the complexes.
-        settings: settings of the run.
-        device: device of the samples.
 
     Attributes:
         seconds: time that making samples has taken.

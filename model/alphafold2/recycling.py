@@ -1,6 +1,6 @@
 """Prediction with recycling: repeated passes through the network, early stop, and confidence scores."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -211,25 +211,29 @@ def start_prediction(
                 del output  # frees its MSA representation during the next pass
         finish = _queue_scores(network, current, output)
         results = _results(network, output, settings.extras)
-    extras = tuple(extra for extra in EXTRAS if extra in settings.extras)
+    return lambda: _finish(queue.wait(iteration + 1), finish(), structures, results, settings)
 
-    def collect() -> Prediction:
-        tolerances = queue.wait(iteration + 1)
-        prediction = finish()
-        tables = prediction.structure
-        return replace(
-            prediction,
-            num_recycles=len(tolerances),
-            tolerances=tolerances,
-            extras=extras,
-            passes=tuple(
-                PassStructure(positions[tables.atom_residue, tables.atom37], plddt)
-                for positions, plddt in structures
-            ),
-            results=results,
-        )
 
-    return collect
+def _finish(
+    tolerances: tuple[float, ...],
+    prediction: Prediction,
+    structures: Sequence[tuple[np.ndarray, np.ndarray]],
+    results: Mapping[str, np.ndarray],
+    settings: RecyclingSettings,
+) -> Prediction:
+    """Return a prediction with the values that describe its passes."""
+    tables = prediction.structure
+    return replace(
+        prediction,
+        num_recycles=len(tolerances),
+        tolerances=tolerances,
+        extras=tuple(extra for extra in EXTRAS if extra in settings.extras),
+        passes=tuple(
+            PassStructure(positions[tables.atom_residue, tables.atom37], plddt)
+            for positions, plddt in structures
+        ),
+        results=results,
+    )
 
 
 def _current_device(device: torch.device) -> AbstractContextManager[object]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from model.alphafold2.modules.config import ModelConfig
 from model.dataclass_mapping import from_mapping
 from model.errors import ConfigError, ParametersError, ParametersMissing
-from model.replaced_files import replaced_file
+from msa.base.atomic import replaced_file
 
 MANIFEST_FILE, WEIGHTS_FILE = "network.json", "weights.safetensors"
 FORMAT = "foldcli network"

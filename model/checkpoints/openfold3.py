@@ -23,7 +23,7 @@ from model.alphafold3.config import OPENBIND, P2, AlphaFold3Config
 from model.alphafold3.network import AlphaFold3
 from model.checkpoints.deepmind import format_keys
 from model.errors import ParametersError, ParametersMissing
-from model.replaced_files import replaced_file
+from msa.base.atomic import replaced_file
 
 _DUPLICATE = "sample_diffusion."
 _IGNORED = "version_tensor"

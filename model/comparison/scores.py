@@ -50,7 +50,7 @@ def tm_score(model: np.ndarray, reference: np.ndarray, length: int, is_nucleic: 
         length: residues of the whole reference, by which the sum is divided.
         is_nucleic: whether most residues are nucleotides.
     """
-    d0 = _nucleic_scale(length) if is_nucleic else _protein_scale(length)
+    d0 = _nucleic_scale(length) if is_nucleic else protein_scale(length)
     cutoff = min(max(d0, 4.5), 8.0)
     sums = [
         (1 / (1 + squared / d0**2)).sum(1).max()
@@ -59,7 +59,8 @@ def tm_score(model: np.ndarray, reference: np.ndarray, length: int, is_nucleic: 
     return float(max(sums, default=0.0)) / length
 
 
-def _protein_scale(length: int) -> float:
+def protein_scale(length: int) -> float:
+    """Return d0 of the TM-score of a protein, Å."""
     return max(0.5, 1.24 * (length - 15) ** (1 / 3) - 1.8) if length > 21 else 0.5
 
 

@@ -6,7 +6,7 @@ import numpy as np
 
 _MIN_FRAGMENT = 4
 _FRAGMENT_LENGTHS = 6
-_MAX_STARTS = 256  # fragments of each length
+_MAX_STARTS = 256
 _MAX_ROUNDS = 20
 _BLOCK = 4_000_000  # distances in memory at once
 
@@ -37,7 +37,11 @@ def superposed_rmsd(moved: np.ndarray, fixed: np.ndarray) -> float:
 
 
 def fitted_distances(
-    moved: np.ndarray, fixed: np.ndarray, cutoff: float, first_cutoff: float | None = None
+    moved: np.ndarray,
+    fixed: np.ndarray,
+    cutoff: float,
+    first_cutoff: float | None = None,
+    max_starts: int = _MAX_STARTS,
 ) -> Iterator[np.ndarray]:
     """Yield squared distances (B, N) after many superpositions, each of a subset of points that fit well.
 
@@ -48,6 +52,7 @@ def fitted_distances(
         fixed: (N, 3), Å.
         cutoff: Å.
         first_cutoff: the cutoff after the superposition of fragments; None is `cutoff`.
+        max_starts: largest number of fragments of each length.
     """
     count = len(moved)
     if count < 3:
@@ -60,7 +65,7 @@ def fitted_distances(
             (moved**2 + fixed**2).sum(1, keepdims=True), np.ones((count, 1)),
         ], axis=1,
     )  # fmt: skip
-    fragments = _fragments(count)
+    fragments = _fragments(count, max_starts)
     size = max(1, _BLOCK // count)
     for start in range(0, len(fragments), size):
         selected = fragments[start : start + size]
@@ -77,11 +82,11 @@ def fitted_distances(
                 break
 
 
-def _fragments(count: int) -> np.ndarray:
+def _fragments(count: int, max_starts: int) -> np.ndarray:
     """Return the fragments of a chain of points, (B, N) of 0 and 1."""
     shortest = min(_MIN_FRAGMENT, count)
     lengths = {max(count >> k, shortest) for k in range(_FRAGMENT_LENGTHS - 1)} | {shortest}
-    step = max(1, count // _MAX_STARTS)
+    step = max(1, count // max_starts)
     spans = [
         (start, start + n) for n in sorted(lengths, reverse=True) for start in range(0, count - n + 1, step)
     ]

@@ -236,6 +236,7 @@ def _add_atoms(block: gemmi.cif.Block, prediction: Prediction) -> None:
     polymer = structure.chain_is_polymer[chain]
     standard = {code: gemmi.find_tabulated_residue(code).is_standard() for code in structure.components}
     codes = [str(code) for code in structure.residue_code[residue]]
+    is_standard = np.array([standard[code] for code in codes], bool)
     numbers = [str(number) for number in structure.residue_number[residue]]
     chain_of_atom = [structure.chain_names[index] for index in chain]
     names = [str(name) for name in structure.atom_name]
@@ -245,10 +246,7 @@ def _add_atoms(block: gemmi.cif.Block, prediction: Prediction) -> None:
     block.set_mmcif_category(
         "_atom_site",
         {
-            "group_PDB": [
-                "ATOM" if is_polymer and standard[code] else "HETATM"
-                for is_polymer, code in zip(polymer, codes, strict=True)
-            ],
+            "group_PDB": np.where(polymer & is_standard, "ATOM", "HETATM").tolist(),
             "id": [str(index) for index in range(1, count + 1)],
             "type_symbol": [str(element).upper() for element in structure.atom_element],
             "label_atom_id": names,

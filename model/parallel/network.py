@@ -116,11 +116,7 @@ class ShardedPointAttention(nn.Module):
 
     def __init__(self, attention: PointAttention, group: RankGroup) -> None:
         super().__init__()
-        self.attention, self.group = attention, group
-
-    def pair_logits(self, pair: torch.Tensor) -> torch.Tensor:
-        """Project rows of the normalised pair representation [n, N, Z] to terms of logits [H, n, N]."""
-        return self.attention.pair_logits(pair)
+        self.attention, self.group, self.pair_logits = attention, group, attention.pair_logits
 
     def forward(
         self, single: torch.Tensor, pair: torch.Tensor, pair_logits: torch.Tensor, frames: Rigid, mask: Mask

@@ -20,9 +20,9 @@ from model.checkpoints.network_folder import (
     write_manifest,
 )
 from model.dataclass_mapping import from_mapping
-from model.replaced_files import replaced_file
 from model.training.runtime.checkpoint import MANIFEST, Progress, averaged_arrays
 from model.training.runtime.settings import Phase, TrainingSettings
+from msa.base.atomic import replaced_file
 
 
 def package_network(

@@ -1,7 +1,7 @@
 """Tab-separated tables of hits, with MMseqs2's column names and number formats."""
 
 import operator
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import repeat
 from typing import IO, Any
 
@@ -72,21 +72,33 @@ DEFAULT_COLUMNS = (
 )  # fmt: skip
 
 
-def parse_columns(text: str) -> tuple[str, ...]:
+STRUCTURE_COLUMNS = ("prob", "lddt", "alntmscore", "qtmscore", "ttmscore")
+"""Foldseek's columns of a search by structure, of which the search itself computes the values."""
+
+
+def parse_columns(text: str, further: Sequence[str] = ()) -> tuple[str, ...]:
     """Parse a comma-separated list of column names.
+
+    Args:
+        text: the list.
+        further: names in addition to COLUMNS.
 
     Raises:
         ValueError: an unknown name; the message lists the known names.
     """
     names = tuple(text.split(","))
     for name in names:
-        if name not in COLUMNS:
-            raise ValueError(f"unknown column {name!r}; available: {', '.join(COLUMNS)}")
+        if name not in (*COLUMNS, *further):
+            raise ValueError(f"unknown column {name!r}; available: {', '.join((*COLUMNS, *further))}")
     return names
 
 
 def write_m8(
-    stream: IO[str], query: FastaRecord, hits: Sequence[Hit], columns: Sequence[str] = DEFAULT_COLUMNS
+    stream: IO[str],
+    query: FastaRecord,
+    hits: Sequence[Hit],
+    columns: Sequence[str] = DEFAULT_COLUMNS,
+    further: Mapping[str, Iterable[float]] | None = None,
 ) -> None:
     """Write one line per hit, without a header line.
 
@@ -94,10 +106,11 @@ def write_m8(
         stream: text stream.
         query: the query of the hits.
         hits: the hits, in the order of the lines to write.
-        columns: keys of COLUMNS.
+        columns: keys of COLUMNS and of `further`.
+        further: values of further columns by name, one for each hit.
     """
-    arrays = Hits.from_sequence(len(query.sequence), hits)
-    formats, values = zip(*(COLUMNS[name] for name in columns), strict=True)
-    line = "\t".join(formats) + "\n"
-    rows = zip(*(compute(query, arrays) for compute in values), strict=True)
+    arrays, given = Hits.from_sequence(len(query.sequence), hits), further or {}
+    line = "\t".join("%.3f" if name in given else COLUMNS[name][0] for name in columns) + "\n"
+    values = (given[name] if name in given else COLUMNS[name][1](query, arrays) for name in columns)
+    rows = zip(*values, strict=True)
     stream.write("".join(map(line.__mod__, rows)))

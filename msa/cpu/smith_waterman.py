@@ -37,7 +37,7 @@ from numba.core.typing.templates import Signature
 from numba.extending import intrinsic
 
 from cuda.alignment import AlignmentPaths
-from msa.alphabet import LETTER_BITS, LETTERS, X
+from msa.alphabet import LETTER_BITS, X
 from msa.base.jit import kernel
 from msa.base.progress import Progress
 from msa.base.threads import chunks_of_equal_work, run_in_threads
@@ -138,6 +138,13 @@ _next_row: Any = intrinsic(_next_row_typing)
 
 
 @kernel
+def _letter(codes, index, letters):  # type: ignore[no-untyped-def]
+    """Return the letter of a residue: a byte has a mask bit, a wider code is the letter itself."""
+    code = np.int64(codes[index])
+    return min(code & LETTER_BITS if codes.itemsize == 1 else code, letters - 1)
+
+
+@kernel
 def _fill_block(profile, codes, first, rows, deletions, segments, gap_open, gap_extend):  # type: ignore[no-untyped-def]
     """Compute rows[1:] for the residues from `first` on, given rows[0] and the D before these residues.
 
@@ -146,7 +153,7 @@ def _fill_block(profile, codes, first, rows, deletions, segments, gap_open, gap_
     """
     best, best_row = 0, 0
     for r in range(min(len(rows) - 1, len(codes) - first)):
-        letter = min(codes[first + r] & LETTER_BITS, profile.shape[0] - 1)
+        letter = _letter(codes, first + r, len(profile))
         highest = _next_row(profile[letter], rows[r], rows[r + 1], deletions, segments, gap_open, gap_extend)
         if highest > best:
             best, best_row = highest, r + 1
@@ -168,8 +175,8 @@ def _align_one(  # type: ignore[no-untyped-def]
 
     Args:
         profile: int16 or int32 [letters, segments · lanes], striped.
-        query: uint8 [length], letter codes.
-        codes: uint8 [target length ≥ 1], residue bytes.
+        query: uint8 or uint16 [length], letter codes.
+        codes: uint8 [target length ≥ 1], residue bytes, or uint16, letters.
         gap_open: cost of a gap's first residue.
         gap_extend: cost of each further residue.
         lanes: elements of a vector.
@@ -215,7 +222,7 @@ def _align_one(  # type: ignore[no-untyped-def]
             while rows[r, i % segments * lanes + i // segments] != best:
                 i += 1
             result[2], result[4] = i, j - 1
-        letter = min(codes[j - 1] & LETTER_BITS, profile.shape[0] - 1)
+        letter = _letter(codes, j - 1, len(profile))
         before = rows[r - 1, (i - 1) % segments * lanes + (i - 1) // segments] if i > 0 else 0
         length = 1
         if h == before + profile[letter, i % segments * lanes + i // segments]:
@@ -294,7 +301,7 @@ def _striped(profile: np.ndarray, bits: int) -> tuple[np.ndarray, int]:
     lanes = vector_lanes(bits)
     segments = -(-len(profile) // lanes)
     striped = np.ascontiguousarray(striped_profile(profile, bits, segments, segments))
-    return striped.reshape(len(LETTERS), -1), lanes
+    return striped.reshape(len(striped), -1), lanes
 
 
 def align(
@@ -310,8 +317,8 @@ def align(
     """Align a query to targets.
 
     Args:
-        profile: int16 [query length ≥ 1, 32].
-        query: uint8 [query length], letter codes; used only to count identities.
+        profile: int16 [query length ≥ 1, 32]; of other alphabets a column for each letter.
+        query: uint8 or uint16 [query length], letter codes; used only to count identities.
         targets: sequences of the database.
         indices: int64 [n], targets to align.
         gap_open: cost of a gap's first residue.

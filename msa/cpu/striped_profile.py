@@ -4,6 +4,7 @@ import numpy as np
 
 from msa.alphabet import LETTERS
 from msa.cpu.simd import vector_lanes
+from msa.profile.matrices import PROFILE_COLUMNS
 
 
 def striped_profile(profile: np.ndarray, bits: int, stripes: int, count: int) -> np.ndarray:
@@ -13,7 +14,7 @@ def striped_profile(profile: np.ndarray, bits: int, stripes: int, count: int) ->
     first ones follow again, each lane with the positions of the next one.
 
     Args:
-        profile: int16 [length, 32].
+        profile: int16 [length, 32], or of a larger alphabet a column for each letter.
         bits: of a score, 8, 16 or 32.
         stripes: S; with the lanes, at least the length.
         count: number of stripes to return, which may be more than S.
@@ -22,7 +23,8 @@ def striped_profile(profile: np.ndarray, bits: int, stripes: int, count: int) ->
         int8, int16 or int32 [letters, count, lanes]; positions after the query's end have the lowest score.
     """
     lanes, dtype = vector_lanes(bits), np.dtype(f"int{bits}")
-    padded = np.full((stripes * lanes, len(LETTERS)), np.iinfo(dtype).min, dtype)
-    padded[: len(profile)] = profile[:, : len(LETTERS)]
+    letters = len(LETTERS) if profile.shape[1] == PROFILE_COLUMNS else profile.shape[1]
+    padded = np.full((stripes * lanes, letters), np.iinfo(dtype).min, dtype)
+    padded[: len(profile)] = profile[:, :letters]
     positions = np.arange(count)[:, None] + np.arange(lanes) * stripes
     return padded[positions % len(padded)].transpose(2, 0, 1)

@@ -23,7 +23,7 @@ class SequenceArrays:
     kernel once for all sources.
 
     Args:
-        residues: uint8 [bytes], letter codes; bit 5 is the soft mask.
+        residues: uint8 [bytes], letter codes, bit 5 is the soft mask; of larger alphabets uint16, codes.
         offsets: int64 [n], index in `residues` of the first residue of each sequence.
         lengths: int32 [n], number of residues of each sequence.
     """
@@ -33,7 +33,8 @@ class SequenceArrays:
     lengths: np.ndarray
 
     def __post_init__(self) -> None:
-        dtypes = {"residues": np.uint8, "offsets": np.int64, "lengths": np.int32}
+        wide = np.asarray(self.residues).dtype == np.uint16
+        dtypes = {"residues": np.uint16 if wide else np.uint8, "offsets": np.int64, "lengths": np.int32}
         for field in fields(self):
             view = np.ascontiguousarray(getattr(self, field.name), dtypes[field.name]).view()
             view.flags.writeable = False
@@ -47,7 +48,7 @@ class SequenceArrays:
     @classmethod
     def concatenate(cls, codes: Sequence[np.ndarray]) -> "SequenceArrays":
         """Concatenate single sequences, uint8 [length] each, without padding."""
-        residues = np.concatenate([np.empty(0, np.uint8), *codes])
+        residues = np.concatenate(codes) if len(codes) else np.empty(0, np.uint8)
         return cls.contiguous(residues, np.array([len(each) for each in codes], np.int32))
 
     def __len__(self) -> int:

@@ -13,7 +13,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from cuda.alignment import AlignmentPaths
 from msa.base.progress import CompileProgress
 from msa.base.services.service import Service
 from msa.database.database import TargetDatabase
@@ -56,17 +55,8 @@ class RemoteAlignmentBatch:
     """A batch on a GPU of another process; implements msa.gpu.worker.interface.AlignmentBatch."""
 
     def __init__(self, request: SendRequest, number: int, started: "Future[Any]") -> None:
-        self._request, self._number, self._started = request, number, started
-
-    def scores(
-        self, owners: np.ndarray, targets: np.ndarray, gap_costs: tuple[int, int], reverse: bool = False
-    ) -> "Future[np.ndarray]":
-        """Compute alignment scores, int32 [n]."""
-        return self._request("scores", self._number, owners, targets, gap_costs, reverse)
-
-    def paths(self, selected: np.ndarray) -> "Future[AlignmentPaths]":
-        """Compute the alignments of some of the scored pairs."""
-        return self._request("paths", self._number, selected)
+        self._started = started
+        self.scores, self.paths = partial(request, "scores", number), partial(request, "paths", number)
 
 
 class RemoteAligner:
@@ -103,6 +93,9 @@ class RemoteWorker(RemoteAligner):
         super().__init__(process.service.request)
         self.process, self._settings = process, settings
         self._opened = self._request("open", settings, share)
+        self.drain, self.release_unused = (
+            partial(self._request, name) for name in ("drain", "release_unused")
+        )
 
     @property
     def gpu(self) -> Gpu:
@@ -148,14 +141,6 @@ class RemoteWorker(RemoteAligner):
         number = next(self._batch_numbers)
         best = self._request("filter", number, list(queries), settings, more_follow)
         return RemoteFilteredBatch(self._request, number, best)
-
-    def drain(self) -> "Future[None]":
-        """Abandon the current search."""
-        return self._request("drain")
-
-    def release_unused(self) -> "Future[None]":
-        """Release GPU memory that is not needed between searches."""
-        return self._request("release_unused")
 
     def close(self) -> None:
         """End the process."""

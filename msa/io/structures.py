@@ -419,18 +419,19 @@ def _rename_residues(structure: gemmi.Structure, keep_modified: bool) -> list[st
                     if number == 0:
                         replaced[where] = new
     for entity in structure.entities:
-        entity.full_sequence = [
-            ",".join(
-                name if name in others else FORCE_FIELD_NAMES.get(name, name) for name in item.split(",")
-            )
-            for item in entity.full_sequence
-        ]
+        entity.full_sequence = [_force_field_sequence(item, others) for item in entity.full_sequence]
     remarks = []
     if replaced:
         remarks.append("replaced " + listed([f"{where} by {new}" for where, new in replaced.items()]))
     if unknown:
         remarks.append(f"of unknown type: {listed(unknown)}")
     return remarks
+
+
+def _force_field_sequence(item: str, others: set[str]) -> str:
+    """Return a position of a sequence without names of force fields, but for those that `others` use."""
+    names = item.split(",")
+    return ",".join(name if name in others else FORCE_FIELD_NAMES.get(name, name) for name in names)
 
 
 def _amino_acid(residue: gemmi.Residue) -> str | None:

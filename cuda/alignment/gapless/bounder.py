@@ -122,7 +122,7 @@ class GaplessBounder:
             self._kernel = prepare_kernel(variant, self._launch, self._cache, self._device)
         kernel, size = self._kernel, targets.residues.size
         launch = kernel.launcher(stream)
-        common = as_words(targets.residues), targets.offsets, targets.lengths, buffers.work
+        common = as_words(targets.residues), targets.offsets, targets.lengths, buffers.array("work", 2)
         tables = [table.copy_for(stream) for table in self._tables]
         if kind == "bounds":
             part = max(int(_PART_FACTOR * size / kernel.groups), self._min_part)

@@ -1,7 +1,6 @@
 """Intrinsics of the gapless kernels, on 32-bit words and pairs of 16-bit numbers packed into them.
 
-A pair is an int32 with its first number in the low half. Under numba's simulator each intrinsic is a Python
-function with the same result.
+A pair is an int32 with its first number in the low half.
 
     unmask(word)                     four residue codes without mask bits; masked ones become X
     cut(word, count, fill)           first `count` bytes (clamped to 0 … 4) of `word`, the others of `fill`
@@ -21,283 +20,197 @@ function with the same result.
                                      left out of them, in the last row
 """
 
-from collections.abc import Callable
 from functools import partial, reduce
 from typing import Any
 
-import numpy as np
+from llvmlite import ir
+from numba.core import cgutils
+from numba.cuda import types
+from numba.cuda.extending import intrinsic
 
-from cuda.alignment.device import SIMULATED
 from cuda.alignment.gapless.layout import vector_loads
-from cuda.alignment.intrinsics import to_signed, to_word
+from cuda.alignment.intrinsics import I32, Emit, constant, inline_ptx, word_intrinsic
 
 
-def _simulated_unmask(word: int) -> int:
-    codes = np.array([word], np.int64).astype(np.int32).view(np.uint8)
-    return to_word(np.where(codes & 32, 20, codes).astype(np.uint8))
+def _emit_unmask(builder: Any, word: Any) -> Any:
+    masked = builder.and_(word, constant(0x20202020))
+    # 0x20 − 0x01 = 0x1F: all letter bits of the masked bytes, without a carry between bytes
+    letters = builder.sub(masked, builder.lshr(masked, constant(5)))
+    kept = builder.and_(word, builder.xor(letters, constant(0x1F1F1F1F)))
+    return builder.or_(builder.and_(kept, constant(0x1F1F1F1F)), builder.and_(letters, constant(0x14141414)))
 
 
-def _simulated_cut(word: int, count: int, fill: int) -> int:
-    keep = (1 << 8 * min(max(int(count), 0), 4)) - 1
-    return to_signed((int(word) & keep) | (int(fill) & ~keep))
+_shift_clamped = inline_ptx("shl.b32 $0, $1, $2;", 2)
 
 
-def _simulated_row(base: int, word: int, index: int, stride: int) -> int:
-    return int(base) + (int(word) >> 8 * index & 255) * stride
+def _emit_cut(builder: Any, word: Any, count: Any, fill: Any) -> Any:
+    below = builder.icmp_signed("<", count, constant(0))
+    bits = builder.shl(builder.select(below, constant(0), count), constant(3))
+    # PTX shifts by 32 or more give 0; LLVM's are undefined
+    replaced = _shift_clamped(builder, constant(-1), bits)
+    return builder.or_(builder.and_(word, builder.xor(replaced, constant(-1))), builder.and_(fill, replaced))
 
 
-def _simulated_shared_address(array: Any) -> int:
-    return 0
+def _emit_row(builder: Any, base: Any, word: Any, index: Any, stride: Any) -> Any:
+    # one instruction extracts the byte, another multiplies and adds
+    text = "{ .reg .b32 c; prmt.b32 c, $2, 0, $3; mad.lo.s32 $0, c, $4, $1; }"
+    selector = builder.add(index, constant(0x4440))
+    return inline_ptx(text, 4)(builder, base, word, selector, stride)
 
 
-Words = tuple[int, ...]
+def _shared_address(typingctx, array):  # type: ignore[no-untyped-def]
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        data = cgutils.create_struct_proxy(signature.args[0])(context, builder, value=arguments[0]).data
+        generic = builder.ptrtoint(data, ir.IntType(64))
+        kind = ir.FunctionType(ir.IntType(64), [ir.IntType(64)])
+        convert = ir.InlineAsm(kind, "cvta.to.shared.u64 $0, $1;", "=l,l")
+        return builder.trunc(builder.call(convert, [generic]), I32)
+
+    return types.int32(array), codegen
 
 
-def _simulated_scores(array: Any, addresses: Words, stride: int, count: int) -> np.ndarray:
-    """Read the scores of a row, int32 [count]."""
-    parts = []
-    for load in vector_loads(count):
-        first = (int(addresses[load.width_index]) + load.repeat * stride) // 4
-        parts.append(np.array([int(word) for word in array[first : first + load.words]], np.int32))
-    return np.concatenate(parts)
+def _emit_load(builder: Any, address: Any, count: int) -> list[Any]:
+    """Load 1, 2 or 4 words of shared memory; the load is not moved across a barrier."""
+    if count == 1:
+        return [inline_ptx("ld.shared.b32 $0, [$1];", 1, has_side_effect=True)(builder, address)]
+    words = ir.LiteralStructType([I32] * count)
+    names = ", ".join(f"${k}" for k in range(count))
+    text = f"ld.shared.v{count}.b32 {{{names}}}, [${count}];"
+    constraints = "=r," * count + "r"
+    load = ir.InlineAsm(ir.FunctionType(words, [I32]), text, constraints, side_effect=True)
+    loaded = builder.call(load, [address])
+    return [builder.extract_value(loaded, k) for k in range(count)]
 
 
-def _integer_sums(before: np.ndarray, scores: np.ndarray) -> np.ndarray:
-    return np.maximum(before + scores, before.dtype.type(0))
+_largest_half = inline_ptx(
+    """{
+    .reg .b16 a, b, c; .reg .s32 n;
+    mov.b32 {a, b}, $1;
+    max.f16 c, a, b;
+    cvt.rzi.s32.f16 $0, c;
+}""",
+    1,
+)
+_largest_short = inline_ptx(
+    """{
+    .reg .s16 a, b, c;
+    mov.b32 {a, b}, $1;
+    max.s16 c, a, b;
+    cvt.s32.s16 $0, c;
+}""",
+    1,
+)
+_largest_bound = inline_ptx(
+    """{
+    .reg .s16 a, b, c; .reg .s32 n;
+    mov.b32 {a, b}, $1;
+    min.s16 c, a, b;
+    cvt.s32.s16 n, c;
+    sub.s32 $0, 0x3C00, n;
+}""",
+    1,
+)
+_add_shorts = "{ .reg .b32 t; add.s16x2 t, $1, $2; max.s16x2 $0, t, $3; }"
 
 
-def _saturated_sums(before: np.ndarray, scores: np.ndarray) -> np.ndarray:
-    """Add with one rounding, like a fused multiply-add; a double holds every sum of two halves."""
-    with np.errstate(over="ignore"):
-        return np.clip(before.astype(np.float64) + scores, 0, 1).astype(np.float16)
+def _emit_add_halves(builder: Any, a: Any, b: Any) -> Any:
+    one = constant(0x3C003C00)
+    return inline_ptx("fma.rn.relu.f16x2 $0, $1, $2, $3;", 3)(builder, b, one, a)
 
 
-def _simulated_advance(
-    kind: type, compared: type, better: Any = np.maximum, byte_entries: bool = False
-) -> Callable[..., Any]:
-    add = _saturated_sums if byte_entries else _integer_sums
-
-    def advance(
-        array: Any, addresses: Words, stride: int, border: int, cells: Words, best: Words
-    ) -> tuple[Words, Words]:
-        words = _simulated_scores(array, addresses, stride, len(cells) // (2 if byte_entries else 1))
-        scores = np.stack([words << 8, words], 1).reshape(-1) if byte_entries else words
-        before = np.array((border, *cells[:-1]), np.int64).astype(np.int32).view(kind)
-        updated = add(before, scores.view(kind)).view(np.int32)
-        chains = np.array(best, np.int64).astype(np.int32)
-        # chain k % n takes counted pairs 2 k and 2 k + 1
-        counted = updated[1::2] if byte_entries else updated
-        for start in range(0, len(counted), 2 * len(best)):
-            for parity in (0, 1):
-                part = counted[start + parity : start + 2 * len(best) : 2]
-                kept = chains[: len(part)].view(compared)
-                chains[: len(part)] = better(kept, part.copy().view(compared)).view(np.int32)
-        return tuple(updated.tolist()), tuple(chains.tolist())
-
-    return advance
+def _emit_add_shorts(builder: Any, a: Any, b: Any) -> Any:
+    return inline_ptx(_add_shorts, 3)(builder, a, b, constant(0))
 
 
-def _simulated_score(kind: type, byte_entries: bool = False) -> Callable[[Words, Words], int]:
-    def score(cells: Words, best: Words) -> int:
-        words = (*best, *cells[::2]) if byte_entries else best
-        numbers = np.array(words, np.int64).astype(np.int32).view(kind)
-        return 0x3C00 - int(numbers.min()) if byte_entries else int(numbers.max())
-
-    return score
+_add_bytes = "fma.rn.sat.f16x2 $0, $1, $2, $3;"
 
 
-def _simulated_repeated(count: int, value: int) -> Callable[[], Words]:
-    return lambda: (value,) * count
+def _emit_add_bytes(builder: Any, a: Any, b: Any) -> Any:
+    return inline_ptx(_add_bytes, 3)(builder, b, constant(0x3C003C00), a)
 
 
-if SIMULATED:
-    repeated = _simulated_repeated
-    advance_halves = _simulated_advance(np.float16, np.float16)
-    advance_halves_sm90 = _simulated_advance(np.float16, np.int16)
-    advance_shorts_sm90 = _simulated_advance(np.int16, np.int16)
-    advance_bytes = _simulated_advance(np.float16, np.float16, np.minimum, byte_entries=True)
-    advance_bytes_sm90 = _simulated_advance(np.float16, np.int16, np.minimum, byte_entries=True)
-    score_halves = score_halves_sm90 = _simulated_score(np.float16)
-    score_shorts_sm90 = _simulated_score(np.int16)
-    score_bytes = score_bytes_sm90 = _simulated_score(np.int16, byte_entries=True)
-    unmask = _simulated_unmask
-    cut = _simulated_cut
-    row = _simulated_row
-    shared_address = _simulated_shared_address
-else:
-    from llvmlite import ir
-    from numba.core import cgutils
-    from numba.cuda import types
-    from numba.cuda.extending import intrinsic
+def _one_pair(builder: Any, word: Any) -> list[Any]:
+    return [word]
 
-    from cuda.alignment.intrinsics import I32, Emit, constant, inline_ptx, word_intrinsic
 
-    def _emit_unmask(builder: Any, word: Any) -> Any:
-        masked = builder.and_(word, constant(0x20202020))
-        # 0x20 − 0x01 = 0x1F: all letter bits of the masked bytes, without a carry between bytes
-        letters = builder.sub(masked, builder.lshr(masked, constant(5)))
-        kept = builder.and_(word, builder.xor(letters, constant(0x1F1F1F1F)))
-        return builder.or_(
-            builder.and_(kept, constant(0x1F1F1F1F)), builder.and_(letters, constant(0x14141414))
-        )
+def _two_pairs(builder: Any, word: Any) -> list[Any]:
+    return [builder.shl(word, constant(8)), word]
 
-    _shift_clamped = inline_ptx("shl.b32 $0, $1, $2;", 2)
 
-    def _emit_cut(builder: Any, word: Any, count: Any, fill: Any) -> Any:
-        below = builder.icmp_signed("<", count, constant(0))
-        bits = builder.shl(builder.select(below, constant(0), count), constant(3))
-        # PTX shifts by 32 or more give 0; LLVM's are undefined
-        replaced = _shift_clamped(builder, constant(-1), bits)
-        return builder.or_(
-            builder.and_(word, builder.xor(replaced, constant(-1))), builder.and_(fill, replaced)
-        )
+_greater_halves = inline_ptx("max.f16x2 $0, $1, $2;", 2)
+_greater_shorts = inline_ptx("max.s16x2 $0, $1, $2;", 2)
+_lesser_halves = inline_ptx("min.f16x2 $0, $1, $2;", 2)
+_lesser_shorts = inline_ptx("min.s16x2 $0, $1, $2;", 2)
 
-    def _emit_row(builder: Any, base: Any, word: Any, index: Any, stride: Any) -> Any:
-        # one instruction extracts the byte, another multiplies and adds
-        text = "{ .reg .b32 c; prmt.b32 c, $2, 0, $3; mad.lo.s32 $0, c, $4, $1; }"
-        selector = builder.add(index, constant(0x4440))
-        return inline_ptx(text, 4)(builder, base, word, selector, stride)
 
-    def _shared_address(typingctx, array):  # type: ignore[no-untyped-def]
-        def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            data = cgutils.create_struct_proxy(signature.args[0])(context, builder, value=arguments[0]).data
-            generic = builder.ptrtoint(data, ir.IntType(64))
-            kind = ir.FunctionType(ir.IntType(64), [ir.IntType(64)])
-            convert = ir.InlineAsm(kind, "cvta.to.shared.u64 $0, $1;", "=l,l")
-            return builder.trunc(builder.call(convert, [generic]), I32)
-
-        return types.int32(array), codegen
-
-    def _emit_load(builder: Any, address: Any, count: int) -> list[Any]:
-        """Load 1, 2 or 4 words of shared memory; the load is not moved across a barrier."""
-        if count == 1:
-            return [inline_ptx("ld.shared.b32 $0, [$1];", 1, has_side_effect=True)(builder, address)]
-        words = ir.LiteralStructType([I32] * count)
-        names = ", ".join(f"${k}" for k in range(count))
-        text = f"ld.shared.v{count}.b32 {{{names}}}, [${count}];"
-        constraints = "=r," * count + "r"
-        load = ir.InlineAsm(ir.FunctionType(words, [I32]), text, constraints, side_effect=True)
-        loaded = builder.call(load, [address])
-        return [builder.extract_value(loaded, k) for k in range(count)]
-
-    _largest_half = inline_ptx(
-        """{
-        .reg .b16 a, b, c; .reg .s32 n;
-        mov.b32 {a, b}, $1;
-        max.f16 c, a, b;
-        cvt.rzi.s32.f16 $0, c;
-    }""",
-        1,
-    )
-    _largest_short = inline_ptx(
-        """{
-        .reg .s16 a, b, c;
-        mov.b32 {a, b}, $1;
-        max.s16 c, a, b;
-        cvt.s32.s16 $0, c;
-    }""",
-        1,
-    )
-    _largest_bound = inline_ptx(
-        """{
-        .reg .s16 a, b, c; .reg .s32 n;
-        mov.b32 {a, b}, $1;
-        min.s16 c, a, b;
-        cvt.s32.s16 n, c;
-        sub.s32 $0, 0x3C00, n;
-    }""",
-        1,
-    )
-    _add_shorts = "{ .reg .b32 t; add.s16x2 t, $1, $2; max.s16x2 $0, t, $3; }"
-
-    def _emit_add_halves(builder: Any, a: Any, b: Any) -> Any:
-        one = constant(0x3C003C00)
-        return inline_ptx("fma.rn.relu.f16x2 $0, $1, $2, $3;", 3)(builder, b, one, a)
-
-    def _emit_add_shorts(builder: Any, a: Any, b: Any) -> Any:
-        return inline_ptx(_add_shorts, 3)(builder, a, b, constant(0))
-
-    _add_bytes = "fma.rn.sat.f16x2 $0, $1, $2, $3;"
-
-    def _emit_add_bytes(builder: Any, a: Any, b: Any) -> Any:
-        return inline_ptx(_add_bytes, 3)(builder, b, constant(0x3C003C00), a)
-
-    def _one_pair(builder: Any, word: Any) -> list[Any]:
-        return [word]
-
-    def _two_pairs(builder: Any, word: Any) -> list[Any]:
-        return [builder.shl(word, constant(8)), word]
-
-    _greater_halves = inline_ptx("max.f16x2 $0, $1, $2;", 2)
-    _greater_shorts = inline_ptx("max.s16x2 $0, $1, $2;", 2)
-    _lesser_halves = inline_ptx("min.f16x2 $0, $1, $2;", 2)
-    _lesser_shorts = inline_ptx("min.s16x2 $0, $1, $2;", 2)
-
-    def _advance(add: Emit, better: Emit, pairs_of: Emit = _one_pair, byte_entries: bool = False) -> Any:
-        def typing(typingctx, array, addresses, stride, border, cells, best):  # type: ignore[no-untyped-def]
-            word = types.int32
-            result = types.Tuple((cells, best))
-
-            def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-                _, addresses, stride, border, packed, chains = arguments
-                values = [builder.extract_value(packed, k) for k in range(cells.count)]
-                largest = [builder.extract_value(chains, k) for k in range(best.count)]
-                k = cells.count
-                for load in reversed(vector_loads(cells.count // (2 if byte_entries else 1))):
-                    start = builder.extract_value(addresses, load.width_index)
-                    address = builder.add(start, builder.mul(stride, constant(load.repeat)))
-                    for scores in reversed(_emit_load(builder, address, load.words)):
-                        for score in reversed(pairs_of(builder, scores)):
-                            k -= 1
-                            values[k] = add(builder, values[k - 1] if k else border, score)
-                for k, value in enumerate(values[1::2] if byte_entries else values):
-                    chain = k // 2 % best.count
-                    largest[chain] = better(builder, largest[chain], value)
-                parts = [
-                    context.make_tuple(builder, cells, values),
-                    context.make_tuple(builder, best, largest),
-                ]
-                return context.make_tuple(builder, result, parts)
-
-            return result(array, addresses, word, word, cells, best), codegen
-
-        return intrinsic(typing)
-
-    def _score(better: Emit, largest: Emit, byte_entries: bool = False) -> Any:
-        def typing(typingctx, cells, best):  # type: ignore[no-untyped-def]
-            def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-                words = [builder.extract_value(arguments[1], k) for k in range(best.count)]
-                if byte_entries:
-                    words += [builder.extract_value(arguments[0], k) for k in range(0, cells.count, 2)]
-                return largest(builder, reduce(partial(better, builder), words))
-
-            return types.int32(cells, best), codegen
-
-        return intrinsic(typing)
-
-    def repeated(count: int, value: int) -> Any:
-        """Return a numba.cuda function without arguments that returns a tuple of `count` equal words."""
-        result = types.UniTuple(types.int32, count)
+def _advance(add: Emit, better: Emit, pairs_of: Emit = _one_pair, byte_entries: bool = False) -> Any:
+    def typing(typingctx, array, addresses, stride, border, cells, best):  # type: ignore[no-untyped-def]
+        word = types.int32
+        result = types.Tuple((cells, best))
 
         def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            return context.make_tuple(builder, result, [constant(value)] * count)
+            _, addresses, stride, border, packed, chains = arguments
+            values = [builder.extract_value(packed, k) for k in range(cells.count)]
+            largest = [builder.extract_value(chains, k) for k in range(best.count)]
+            k = cells.count
+            for load in reversed(vector_loads(cells.count // (2 if byte_entries else 1))):
+                start = builder.extract_value(addresses, load.width_index)
+                address = builder.add(start, builder.mul(stride, constant(load.repeat)))
+                for scores in reversed(_emit_load(builder, address, load.words)):
+                    for score in reversed(pairs_of(builder, scores)):
+                        k -= 1
+                        values[k] = add(builder, values[k - 1] if k else border, score)
+            for k, value in enumerate(values[1::2] if byte_entries else values):
+                chain = k // 2 % best.count
+                largest[chain] = better(builder, largest[chain], value)
+            parts = [
+                context.make_tuple(builder, cells, values),
+                context.make_tuple(builder, best, largest),
+            ]
+            return context.make_tuple(builder, result, parts)
 
-        def typing(typingctx):  # type: ignore[no-untyped-def]
-            return result(), codegen
+        return result(array, addresses, word, word, cells, best), codegen
 
-        return intrinsic(typing)
+    return intrinsic(typing)
 
-    advance_halves = _advance(_emit_add_halves, _greater_halves)
-    advance_halves_sm90 = _advance(_emit_add_halves, _greater_shorts)
-    advance_shorts_sm90 = _advance(_emit_add_shorts, _greater_shorts)
-    advance_bytes = _advance(_emit_add_bytes, _lesser_halves, _two_pairs, byte_entries=True)
-    advance_bytes_sm90 = _advance(_emit_add_bytes, _lesser_shorts, _two_pairs, byte_entries=True)
-    score_halves = _score(_greater_halves, _largest_half)
-    score_halves_sm90 = _score(_greater_shorts, _largest_half)
-    score_shorts_sm90 = _score(_greater_shorts, _largest_short)
-    score_bytes = _score(_lesser_halves, _largest_bound, byte_entries=True)
-    score_bytes_sm90 = _score(_lesser_shorts, _largest_bound, byte_entries=True)
-    unmask = word_intrinsic(_emit_unmask, 1)
-    cut = word_intrinsic(_emit_cut, 3)
-    row = word_intrinsic(_emit_row, 4)
-    shared_address = intrinsic(_shared_address)
+
+def _score(better: Emit, largest: Emit, byte_entries: bool = False) -> Any:
+    def typing(typingctx, cells, best):  # type: ignore[no-untyped-def]
+        def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            words = [builder.extract_value(arguments[1], k) for k in range(best.count)]
+            if byte_entries:
+                words += [builder.extract_value(arguments[0], k) for k in range(0, cells.count, 2)]
+            return largest(builder, reduce(partial(better, builder), words))
+
+        return types.int32(cells, best), codegen
+
+    return intrinsic(typing)
+
+
+def repeated(count: int, value: int) -> Any:
+    """Return a numba.cuda function without arguments that returns a tuple of `count` equal words."""
+    result = types.UniTuple(types.int32, count)
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return context.make_tuple(builder, result, [constant(value)] * count)
+
+    def typing(typingctx):  # type: ignore[no-untyped-def]
+        return result(), codegen
+
+    return intrinsic(typing)
+
+
+advance_halves = _advance(_emit_add_halves, _greater_halves)
+advance_halves_sm90 = _advance(_emit_add_halves, _greater_shorts)
+advance_shorts_sm90 = _advance(_emit_add_shorts, _greater_shorts)
+advance_bytes = _advance(_emit_add_bytes, _lesser_halves, _two_pairs, byte_entries=True)
+advance_bytes_sm90 = _advance(_emit_add_bytes, _lesser_shorts, _two_pairs, byte_entries=True)
+score_halves = _score(_greater_halves, _largest_half)
+score_halves_sm90 = _score(_greater_shorts, _largest_half)
+score_shorts_sm90 = _score(_greater_shorts, _largest_short)
+score_bytes = _score(_lesser_halves, _largest_bound, byte_entries=True)
+score_bytes_sm90 = _score(_lesser_shorts, _largest_bound, byte_entries=True)
+unmask = word_intrinsic(_emit_unmask, 1)
+cut = word_intrinsic(_emit_cut, 3)
+row = word_intrinsic(_emit_row, 4)
+shared_address = intrinsic(_shared_address)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from cuda.alignment import device as gpu
-from cuda.alignment.device import SIMULATED, Device, stream_handle
+from cuda.alignment.device import Device, stream_handle
 from cuda.alignment.gapless.generator import Variant, source
 from cuda.alignment.gapless.launch_table import Launch
 from cuda.alignment.gapless.signatures import GENERATED_SIGNATURES
@@ -55,11 +55,6 @@ class StreamBuffers:
             self.stream.synchronize()
         else:
             gpu.synchronize()
-
-    @property
-    def work(self) -> Any:
-        """Device int32 [2]: work items taken, and warps or blocks that have finished."""
-        return self.array("work", 2)
 
 
 _buffers: dict[tuple[int, int], StreamBuffers] = {}
@@ -240,7 +235,7 @@ class PreparedKernel:
     @property
     def spilled_bytes(self) -> int:
         """Local memory per thread, used for spilled registers."""
-        return 0 if SIMULATED else int(self.kernel.local_bytes)
+        return int(self.kernel.local_bytes)
 
     def launcher(self, stream: Any, blocks: int | None = None) -> Callable[..., None]:
         """Return a function that takes the kernel's arguments and queues it on a stream.

@@ -62,6 +62,18 @@ def tie_bits(columns: int) -> int:
     return max(1, (columns - 1).bit_length())
 
 
+def pair_selector(column: int) -> int:
+    """Return the selector with which `permute` extends a column's byte of two words to a pair."""
+    byte = column % 4
+    return byte | (byte | 8) << 4 | (byte + 4) << 8 | (byte + 12) << 12
+
+
+def key_terms(column: int, columns: int) -> tuple[int, int]:
+    """Return the factor and the term with which a pair of scores becomes a key that includes the column."""
+    top = (1 << tie_bits(columns)) - 1
+    return top + 1, (top - column) * 0x10001
+
+
 def packed_limit(columns: int) -> int:
     """Return the limit below which packed scores are exact; profile scores are at most 127."""
     return (1 << (16 - tie_bits(columns))) - 128

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cuda.alignment.device import SIMULATED, Device
+from cuda.alignment.device import Device
 from cuda.alignment.smith_waterman.generator import BLOCK, ROWS, Shape
 from cuda.alignment.smith_waterman.signatures import Kind
 
@@ -72,7 +72,7 @@ PLAIN = Shapes((), (), _WIDE)
 
 def available_shapes() -> Shapes:
     """Return the shapes for the current GPU."""
-    return PLAIN if SIMULATED else shapes_for(Device.current().capability)
+    return shapes_for(Device.current().capability)
 
 
 def shapes_for(capability: tuple[int, int]) -> Shapes:

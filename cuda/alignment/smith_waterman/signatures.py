@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any, Literal
 
-from cuda.alignment.device import SIMULATED
 from cuda.alignment.kernel_cache import KernelSource, compiled_kernel, generated_function, hand_written
 from cuda.alignment.smith_waterman.generator import Shape, packed_source, wide_source
 
@@ -22,9 +21,7 @@ SUMMARY = 3
 TASK = 6
 """Numbers per profile tile in a plan's table: output offset, first row in the profiles, number of rows, lanes
 and columns of the kernel, bytes per score."""
-# few threads in the simulator, which runs each as a host thread
-THREADS = 4 if SIMULATED else 128
-WALK_THREADS = 4 if SIMULATED else 32
+THREADS, WALK_THREADS = 128, 32
 PATH = 9
 """Numbers per pair in `paths`: a record (see AlignmentPaths) and the offset of its packed runs."""
 
@@ -76,7 +73,7 @@ def row_kernel_source(kind: Kind, shape: Shape, folder: Path | None) -> KernelSo
     bounds = shape.threads, 1
 
     def make() -> Any:
-        if folder is None or SIMULATED:
+        if folder is None:
             return row_kernel_function(kind, shape)
         return generated_function(_row_kernel_text(kind, shape), "kernel", folder, bounds)
 

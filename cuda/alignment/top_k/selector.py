@@ -10,7 +10,7 @@ import numpy as np
 
 from cuda.alignment import DeviceSequences
 from cuda.alignment import device as gpu
-from cuda.alignment.device import SIMULATED, Device, new_stream
+from cuda.alignment.device import Device, new_stream
 from cuda.alignment.gapless import (
     GaplessBounder,
     ListScorer,
@@ -42,9 +42,6 @@ _LIST_THREADS, _LIST_BLOCKS = 128, 8
 
 _SMALL_TARGET_BITS, _LARGE_TARGET_BITS = 22, 31
 """Bits of a database index in a key."""
-
-# the simulator runs each thread as a host thread
-_SIMULATED_THREADS = 4
 
 
 class BoundAndScore(Protocol):
@@ -310,5 +307,4 @@ class TopKSelector:
             grid, threads = Device.current().grid(_LIST_BLOCKS, _LIST_THREADS)
             blocks = max(grid // queries, 1)
             arguments = *arguments, blocks
-        threads = _SIMULATED_THREADS if SIMULATED else threads
         compiled_kernel(kernel)[blocks * queries, threads, self._streams.selection](*arguments)

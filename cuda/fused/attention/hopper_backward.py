@@ -18,9 +18,9 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
+from cuda.fused.attention.biases import masked_and_transposed
 from cuda.fused.attention.hopper_bias_gradient import TILE, sum_bias_gradients
 from cuda.fused.attention.hopper_core import FLAT, LOG2_E, LOGITS, WEIGHTS, WIDTH, rows_of_tile
-from cuda.fused.attention.masked_bias import masked_and_transposed
 from cuda.fused.attention.triton import is_shared
 from cuda.fused.attention.triton_backward import GradientInputs
 from cuda.fused.hopper_tiles import allocate_barriers, allocate_buffers, load_tile, tile_descriptor

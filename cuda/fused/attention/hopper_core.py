@@ -26,7 +26,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 from cuda.fused.attention import triton_core as core
-from cuda.fused.attention.relative_bias import relative_bias
+from cuda.fused.attention.biases import relative_bias
 from cuda.fused.hopper_tiles import allocate_barriers, allocate_buffers, next_stage, tile_descriptor
 from cuda.fused.launch import program_count
 

@@ -133,30 +133,16 @@ def attend_backward(
     rows_written, bias_gradient = False, None
     if write_gradients is not None:
         rows_written, bias_gradient = write_gradients(gradient_inputs)
-    tile, row = dict(options["tile"]), options.get("row")
-    resident = tile.pop("PROGRAMS", BIAS_PROGRAMS)
-    all_keys, all_queries = row is None and length <= tile["KEYS"], row is None and length <= tile["QUERIES"]
-    if bias_gradient is None and (pair_bias is not None or (all_keys and all_queries)):
-        groups = rows // bias_rows * heads
-        tiles = triton.cdiv(length, tile["QUERIES"]) * triton.cdiv(length, tile["KEYS"])
-        programs = program_count(projected, tiles * groups * bias_rows, resident)
-        part_rows = triton.cdiv(bias_rows, max(1, programs // (tiles * groups)))
-        parts = triton.cdiv(bias_rows, part_rows)
-        if pair_bias is not None:
-            bias_gradient = delta.new_empty(parts, rows // bias_rows, heads, length, length)
-        tile_gradients[(tiles, groups, parts)](
-            *inputs, bias_gradient, groups * length * length, part_rows, length, bias_rows, **sizes,
-            EDGE=bool(length % tile["QUERIES"] or length % tile["KEYS"]),
-            ALL_KEYS=all_keys, ALL_QUERIES=all_queries, **tile,
-        )  # fmt: skip
-        if bias_gradient is not None:
-            bias_gradient = bias_gradient[0] if parts == 1 else bias_gradient.sum(0)
+    tile, row = options["tile"], options.get("row")
+    # whether a tile has all keys of its queries, and all queries of its keys
+    complete = row is None and length <= tile["KEYS"], row is None and length <= tile["QUERIES"]
+    if bias_gradient is None and (pair_bias is not None or all(complete)):
+        bias_gradient = _tile_gradients(gradient_inputs, inputs, bias_rows, sizes, tile, complete)
     else:
-        all_keys = all_queries = False
+        complete = False, False
     if row is not None and not rows_written:
         _write_row_gradients(gradient_inputs, row)
-    if row is not None or rows_written:
-        all_keys = all_queries = True
+    all_keys, all_queries = (True, True) if row is not None or rows_written else complete
     for kernel, name, block, done in (
         (key_gradients, "keys", "KEYS", all_queries),
         (query_gradients, "queries", "QUERIES", all_keys),
@@ -168,6 +154,45 @@ def attend_backward(
                 EDGE=bool(length % launch["QUERIES"] or length % launch["KEYS"]), **launch,
             )  # fmt: skip
     return projected_gradient, gating_bias_gradient, bias_gradient
+
+
+def _tile_gradients(
+    tensors: GradientInputs,
+    arguments: tuple[Any, ...],
+    bias_rows: int,
+    sizes: dict[str, int],
+    launch: dict[str, Any],
+    complete: tuple[bool, bool],
+) -> torch.Tensor | None:
+    """Return dB if there is a bias, and write the gradients whose terms are all in one tile.
+
+    Args:
+        tensors: of the kernel.
+        arguments: its first arguments.
+        bias_rows: rows that share a bias.
+        sizes: heads and channels.
+        launch: tuned options.
+        complete: whether a tile has all keys of its queries, and all queries of its keys.
+    """
+    rows, heads, length = tensors.maximum.shape
+    tile = dict(launch)
+    resident = tile.pop("PROGRAMS", BIAS_PROGRAMS)
+    groups = rows // bias_rows * heads
+    tiles = triton.cdiv(length, tile["QUERIES"]) * triton.cdiv(length, tile["KEYS"])
+    programs = program_count(tensors.projected, tiles * groups * bias_rows, resident)
+    part_rows = triton.cdiv(bias_rows, max(1, programs // (tiles * groups)))
+    parts = triton.cdiv(bias_rows, part_rows)
+    bias_gradient = None
+    if tensors.pair_bias is not None:
+        bias_gradient = tensors.delta.new_empty(parts, rows // bias_rows, heads, length, length)
+    tile_gradients[(tiles, groups, parts)](
+        *arguments, bias_gradient, groups * length * length, part_rows, length, bias_rows, **sizes,
+        EDGE=bool(length % tile["QUERIES"] or length % tile["KEYS"]),
+        ALL_KEYS=complete[0], ALL_QUERIES=complete[1], **tile,
+    )  # fmt: skip
+    if bias_gradient is None:
+        return None
+    return bias_gradient[0] if parts == 1 else bias_gradient.sum(0)
 
 
 def _prepare(

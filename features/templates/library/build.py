@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from features.templates.library.chains import MIN_RESIDUES, TemplateChain, complete_atoms, distinct_chains
-from features.templates.library.coordinate_codec import encode_coordinates
+from features.templates.library.coordinate_codec import decode_coordinates, encode_coordinates
 from features.templates.library.library import (
     COORDINATE_INDEX,
     COORDINATES,
@@ -22,11 +22,13 @@ from features.templates.library.library import (
     PARTS,
     READER_VERSION,
     SEQUENCES,
+    STATES,
     UNKNOWN,
     LibraryManifest,
     is_library,
 )
 from features.templates.library.settings import LibrarySettings
+from features.templates.library.states import decode_letters, encode_states, state_letters, write_states
 from features.templates.library.structure_files import entry_ids, find_structure_files, read_chains
 from msa.base.atomic import atomic_write
 from msa.base.digests import file_sha256
@@ -179,7 +181,7 @@ def _write_batch(
     settings: LibrarySettings,
 ) -> None:
     """Write the coordinates of chains, then the JSON file whose existence marks the batch as complete."""
-    records, blobs = [], []
+    records, blobs, rounded = [], [], []
     for chain in chains:
         stored = chain.backbone() if settings.backbone_only else chain
         complete = complete_atoms(chain.sequence, settings.backbone_only)
@@ -187,6 +189,9 @@ def _write_batch(
         header = f"{chain.id} {chain.release_date or UNKNOWN} {chain.source}"
         records.append({"header": header, "sequence": chain.sequence, "bytes": len(blob)})
         blobs.append(blob)
+        rounded.append(decode_coordinates(blob, complete, settings.units_per_angstrom))
+    for record, states in zip(records, encode_states(rounded), strict=True):
+        record["states"] = state_letters(states)
     with atomic_write(output.with_suffix(".bin"), "wb") as stream:
         stream.write(b"".join(blobs))
     with atomic_write(output) as stream:
@@ -215,6 +220,8 @@ def _merge(batches: Sequence[Path], final: Path, settings: LibrarySettings, file
         for index, record in enumerate(order.tolist()):
             assert database.header(index) == records[record]["header"], "unexpected order of the database"
         _write_coordinates(folder, batches, contents, order)
+        states = [decode_letters(records[k]["states"]) for k in order.tolist()]
+        write_states(folder / STATES, database.arrays, states)
         manifest = LibraryManifest(
             chains=len(records),
             residues=database.total_residues,
@@ -226,7 +233,7 @@ def _merge(batches: Sequence[Path], final: Path, settings: LibrarySettings, file
             remarks={path: lines for content in contents for path, lines in content["remarks"].items()},
             parts={
                 name: DatabaseFile((folder / name).stat().st_size, file_sha256(folder / name))
-                for name in PARTS
+                for name in (*PARTS, STATES)
             },
         )
         (folder / MANIFEST).write_text(json.dumps(manifest.as_json(), indent=2) + "\n")

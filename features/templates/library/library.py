@@ -20,13 +20,15 @@ from msa.database.manifest import MANIFEST, DatabaseFile, select_files
 
 FORMAT = "foldcli structure library"
 FORMAT_VERSION = 1
-READER_VERSION = 2
+READER_VERSION = 3
 """Version of the reader of structure files; libraries in the cache are built again when it changes."""
 SEQUENCES = "sequences"
 """Folder of the target database with the chains' sequences; chains have the order of its sequences."""
 COORDINATES, COORDINATE_INDEX = "coordinates.bin", "coordinates.idx"
 SEQUENCES_MANIFEST = f"{SEQUENCES}/{MANIFEST}"
 PARTS = (COORDINATES, COORDINATE_INDEX, SEQUENCES_MANIFEST)
+STATES = "states.u8"
+"""States of the residues at the offsets of the sequences; libraries of old versions lack this part."""
 EMBEDDED = Path(__file__).parents[1] / "embedded"
 """The library that comes with the package."""
 UNKNOWN = "-"
@@ -151,8 +153,8 @@ class StructureLibrary:
 
     @cached_property
     def checksums(self) -> dict[str, str]:
-        """SHA-256 of each part; together they identify the library's content."""
-        return {name: part.sha256 for name, part in self.manifest.parts.items()}
+        """SHA-256 of each part that is not made from others; together they identify the library's content."""
+        return {name: self.manifest.parts[name].sha256 for name in PARTS}
 
     def verify(self, progress: Progress | None = None) -> None:
         """Read every byte and compare checksums.
@@ -213,7 +215,8 @@ def read_library_manifest(folder: Path) -> LibraryManifest:
         raise InputError(f"format version {version!r}: this foldcli reads {FORMAT_VERSION}", path)
     try:
         manifest = to_record(content, LibraryManifest)
-        return replace(manifest, parts=select_files(manifest.parts, PARTS))
+        names = [*PARTS, *(name for name in (STATES,) if name in manifest.parts)]
+        return replace(manifest, parts=select_files(manifest.parts, names))
     except ValueError as error:
         raise InputError(f"damaged manifest: {error}", path) from error
 

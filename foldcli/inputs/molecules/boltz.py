@@ -2,6 +2,7 @@
 
 import csv
 import io
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -66,42 +67,57 @@ def _add_templates(entities: tuple[Entity, ...], content: MappingWithLines, path
     items, line = content.get("templates") or [], content.line_of("templates")
     if not isinstance(items, list):
         raise InputError("'templates' is not a list", path, line)
-    templates: dict[int, list[OwnTemplate]] = {}
-    chains = {name: index for index, entity in enumerate(entities) for name in entity.chains}
-    proteins = [index for index, entity in enumerate(entities) if _is_protein(entity)]
+    templates: dict[str, list[OwnTemplate]] = {}
+    proteins = {
+        name: entity
+        for entity in entities
+        if isinstance(entity, Polymer) and entity.kind == MoleculeKind.PROTEIN
+        for name in entity.chains
+    }
     for item in items:
         mapping = as_mapping(item, "a template", path, line)
-        check_keys(mapping, _TEMPLATE_KEYS, path)
-        find_unsupported(mapping, {"threshold": "templates enforced by a potential"}, path)
-        if mapping.get("force") in _TRUE:
-            raise InputError(
-                "templates enforced by a potential (force) are not supported", path, mapping.line
-            )
-        file = required_text(mapping, "pdb" if "pdb" in mapping else "cif", path)
-        requested = read_chains(mapping, "chain_id", path) if mapping.get("chain_id") else ()
-        ids = read_chains(mapping, "template_id", path) if mapping.get("template_id") else ()
-        if unknown := [name for name in requested if chains.get(name) not in proteins]:
-            raise InputError(f"template of {unknown[0]!r}: no such protein", path, mapping.line)
-        if ids and len(ids) != len(requested):
-            reason = f"{len(requested)} chain_id and {len(ids)} template_id"
-            raise InputError(reason, path, mapping.line_of("template_id"))
-        pairs = dict(zip([chains[name] for name in requested], ids or [None] * len(requested), strict=True))
-        for index, chain in (pairs or dict.fromkeys(proteins)).items():
-            entity = entities[index]
-            assert isinstance(entity, Polymer)
-            template = template_of_file(path, file, chain, entity.sequence, mapping.line)
-            templates.setdefault(index, []).append(template)
+        file = required_text(_checked_template(mapping, path), "pdb" if "pdb" in mapping else "cif", path)
+        for name, chain in _templated_chains(mapping, proteins, path).items():
+            template = template_of_file(path, file, chain, proteins[name].sequence, mapping.line)
+            templates.setdefault(name, []).append(template)
     return tuple(
-        replace(entity, templates=tuple(templates[index]))
-        if isinstance(entity, Polymer) and index in templates
+        replace(entity, templates=tuple(templates[entity.chains[0]]))
+        if isinstance(entity, Polymer) and entity.chains[0] in templates
         else entity
-        for index, entity in enumerate(entities)
+        for entity in entities
     )
 
 
-def _is_protein(entity: Entity) -> bool:
-    """Return whether a molecule is a protein."""
-    return isinstance(entity, Polymer) and entity.kind == MoleculeKind.PROTEIN
+def _checked_template(mapping: MappingWithLines, path: str) -> MappingWithLines:
+    """Return a template, after checking that it asks for nothing that is not supported."""
+    check_keys(mapping, _TEMPLATE_KEYS, path)
+    find_unsupported(mapping, {"threshold": "templates enforced by a potential"}, path)
+    if mapping.get("force") in _TRUE:
+        raise InputError("templates enforced by a potential (force) are not supported", path, mapping.line)
+    return mapping
+
+
+def _templated_chains(
+    mapping: MappingWithLines, proteins: Mapping[str, Polymer], path: str
+) -> dict[str, str | None]:
+    """Return the template's chain, or None for any, by the first chain of each protein that it is given to.
+
+    Args:
+        mapping: a template.
+        proteins: the proteins by the names of their chains.
+        path: the file.
+    """
+    requested = read_chains(mapping, "chain_id", path) if mapping.get("chain_id") else ()
+    ids = read_chains(mapping, "template_id", path) if mapping.get("template_id") else ()
+    if unknown := [name for name in requested if name not in proteins]:
+        raise InputError(f"template of {unknown[0]!r}: no such protein", path, mapping.line)
+    if ids and len(ids) != len(requested):
+        reason = f"{len(requested)} chain_id and {len(ids)} template_id"
+        raise InputError(reason, path, mapping.line_of("template_id"))
+    names = [proteins[name].chains[0] for name in requested]
+    if not names:
+        return dict.fromkeys(polymer.chains[0] for polymer in proteins.values())
+    return dict(zip(names, ids or [None] * len(names), strict=True))
 
 
 def _entity(kind: str, entity: MappingWithLines, path: str) -> Entity:

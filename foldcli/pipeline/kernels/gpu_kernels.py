@@ -155,11 +155,6 @@ def compile_for_gpu(
 def compile_search_kernels(gpu_name: str, capability: tuple[int, int], max_length: int) -> None:
     """Compile the kernels of searches in several processes, for a GPU that this machine need not have.
 
-    Args:
-        gpu_name: see `compile_for_gpu`.
-        capability: see `compile_for_gpu`.
-        max_length: residues of the longest query.
-
     Raises:
         MissingError: the kernels cannot be compiled.
     """

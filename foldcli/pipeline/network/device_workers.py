@@ -130,10 +130,8 @@ class _Worker:
         self.result: Future[JobResult | None] | None = None
 
 
-@cache
-def _worker(settings: WorkerSettings) -> _Worker:
-    """Return the jobs of this worker process."""
-    return _Worker(settings)
+# the jobs of this worker process
+_worker = cache(_Worker)
 
 
 def _warm_up(settings: WorkerSettings) -> None:
@@ -279,13 +277,7 @@ class DeviceWorker:
         return collect
 
     def _wait(self, number: int, services: list[Service], answers: "dict[Future[Any], str]") -> None:
-        """Wait for answers; raise the error of the process that has failed first.
-
-        Args:
-            number: number of the job.
-            services: the processes.
-            answers: those of the processes, with their devices.
-        """
+        """Wait for answers; raise the error of the process that has failed first."""
         if not any(answer.exception() for answer in wait(answers, return_when=FIRST_EXCEPTION).done):
             return
         # the end of one process is an error in the others, which may be the first to notice

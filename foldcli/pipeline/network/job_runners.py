@@ -55,12 +55,6 @@ class JobRunner(Protocol):
     def start(self, name: str, job: Job, sample: Any, progress: Progress) -> Callable[[], JobResult]:
         """Start one job of a target.
 
-        Args:
-            name: name of the target.
-            job: the job.
-            sample: see `Family.sample`.
-            progress: counts the passes.
-
         Returns:
             A function that waits for the result and returns it; any thread may call it, once.
 
@@ -71,11 +65,7 @@ class JobRunner(Protocol):
 
 
 class LocalRunner:
-    """The predictor of this process; a job may be started before the last one is collected.
-
-    Args:
-        predictor: runs the jobs.
-    """
+    """The predictor of this process; a job may be started before the last one is collected."""
 
     postpones = False
     detail = "first pass"

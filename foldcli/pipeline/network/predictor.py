@@ -60,13 +60,7 @@ def create_predictor(options: NetworkOptions, startup: Startup, threads: int) ->
 
 @dataclass(frozen=True)
 class PredictedSample:
-    """One of the models that a job gives.
-
-    Args:
-        tag: one of the job's tags.
-        prediction: the structure and its confidence.
-        origin: what its files say about it.
-    """
+    """One of the models that a job gives."""
 
     tag: str
     prediction: Any
@@ -141,9 +135,6 @@ class Predictor:
 
         The first passes of a process load kernels and prepare weights, which takes longer than the passes.
         Errors are ignored here; the first job reports them.
-
-        Args:
-            source: the network of the first job.
         """
         if self._warm_up is None and self.memory.device != "cpu":
             self._warm_up = run_in_background(lambda: self._run_passes(source))
@@ -203,16 +194,7 @@ class Predictor:
 
 
 class RankPredictor(Predictor):
-    """The predictor of one of several ranks, which run the same jobs together.
-
-    Args:
-        sources: see `Predictor`.
-        settings: see `Predictor`.
-        memory: the device of this rank.
-        group: the ranks.
-        arrays: see `Predictor`.
-        compilation: see `Predictor`.
-    """
+    """The predictor of one of several ranks, which run the same jobs together; see `Predictor`."""
 
     def __init__(
         self,

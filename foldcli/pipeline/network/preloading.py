@@ -17,12 +17,7 @@ from msa.gpu.device.process_state import without_collection
 
 
 def start_worker(device: str, source: Any) -> None:
-    """Import torch in a worker process, while a thread opens its GPU.
-
-    Args:
-        device: device of the worker.
-        source: parameters of the first network.
-    """
+    """Import torch in a worker process, while a thread opens its GPU."""
     set_triton_cache_folder()
     if device != "cpu":
         run_in_background(lambda: _open_gpu(device))

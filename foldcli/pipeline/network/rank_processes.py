@@ -68,13 +68,7 @@ class RankProcesses:
 
 
 def assignment_on_this_host(ranks: int, rank: int, port: int) -> RankAssignment:
-    """Return the assignment of one of several ranks that are all on this host.
-
-    Args:
-        ranks: number of ranks.
-        rank: index of the process.
-        port: see `RankAssignment`.
-    """
+    """Return the assignment of one of several ranks that are all on this host."""
     return RankAssignment(rank, ranks, rank, ranks, "127.0.0.1", port)
 
 

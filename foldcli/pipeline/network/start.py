@@ -165,12 +165,7 @@ def _start_workers(devices: Sequence[str], source: Source) -> tuple[Service, ...
 def start_compilation(
     options: NetworkOptions, sources: Sequence[Source]
 ) -> "Future[KernelCompilation | None] | None":
-    """Start to compile the kernels of all networks in processes; None if no fused kernels are requested.
-
-    Args:
-        options: options of the network.
-        sources: the models.
-    """
+    """Start to compile the kernels of all networks in processes; None if no fused kernels are requested."""
     if options.device == "cpu" or options.kernels == "reference":
         return None
     networks = [config for source in sources for config in family_of(source).kernel_configs([source])]

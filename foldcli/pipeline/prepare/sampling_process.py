@@ -35,11 +35,7 @@ def prepare_features() -> None:
 
 
 class SamplingProcesses:
-    """Processes that sample random features, each for one thread at a time.
-
-    Args:
-        count: number of processes.
-    """
+    """Processes that sample random features, each for one thread at a time."""
 
     def __init__(self, count: int) -> None:
         self.pools = [WorkerPool(1, prepare_features) for _ in range(count)]

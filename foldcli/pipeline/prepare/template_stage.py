@@ -22,6 +22,7 @@ from features.templates.user_templates import (
     select_from_mirror,
 )
 from foldcli.logs import logger, warn_unusable_files
+from foldcli.paths import cache_dir
 from foldcli.pipeline.targets.settings import TemplateOptions
 from foldcli.progress import progress_bar
 from msa.base.digests import file_sha256
@@ -81,6 +82,7 @@ class TemplateStage:
         hit_file: path of the hit file.
         mirror: folder of the PDB entries that the hit file names.
         from_user: whether the structures are not those that come with foldcli.
+        first: results of an earlier run, with whose models the library is searched.
     """
 
     library: StructureLibrary | None
@@ -89,6 +91,7 @@ class TemplateStage:
     hit_file: Path | None = None
     mirror: Path | None = None
     from_user: bool = False
+    first: Path | None = None
 
     @classmethod
     def open(cls, options: TemplateOptions, cache_dir: Path) -> "TemplateStage":
@@ -109,7 +112,7 @@ class TemplateStage:
             library = open_or_build_library(path, cache_dir, options.search.threads, progress)
         if not is_library(path):
             warn_unusable_files(library.manifest.unreadable, str(library.path), library.manifest.remarks)
-        stage = cls(library, options.search, from_user=path != EMBEDDED)
+        stage = cls(library, options.search, from_user=path != EMBEDDED, first=options.first)
         if stage.has_no_dates:
             logger.warning(
                 "no templates: %s has no release dates, so that --max-template-date leaves none; "
@@ -133,7 +136,8 @@ class TemplateStage:
             # earlier results do not name this setting
             del settings["by_copy_accuracy"]
         if self.library is not None:
-            return {"library": self.library.checksums, "settings": settings}
+            first = {} if self.first is None else {"first": file_sha256(self.first / "summary.tsv")}
+            return {"library": self.library.checksums, "settings": settings} | first
         assert self.hits is not None and self.hit_file is not None and self.mirror is not None
         # structures are identified by size and time, because reading all of them may take long
         names = sorted({name.rpartition("_")[0] for names in self.hits.values() for name in names})
@@ -155,6 +159,12 @@ class TemplateStage:
             OSError: a temporary folder cannot be written.
         """
         query = features_query(features, name)
+        if self.library is not None and self.first is not None:
+            # imports numba, which runs without this search do not need
+            from foldcli.structure_search.templates import templates_of_model
+
+            hits = templates_of_model(self.first, query, self.library, self.settings)
+            return TargetTemplates(hits, hit_features(hits))
         if self.library is not None:
             return self._find_in_library(self.library, query)
         assert self.hits is not None and self.mirror is not None
@@ -173,3 +183,9 @@ class TemplateStage:
     ) -> TargetTemplates:
         hits = search_templates(query, library, self.settings)
         return TargetTemplates(hits, hit_features(hits), unusable)
+
+
+def open_library(library: Path | None, threads: int) -> TemplateStage:
+    """Open a structure library; None is the one that comes with foldcli."""
+    search = TemplateSettings(threads=threads)
+    return TemplateStage.open(TemplateOptions(library, None, None, None, search), cache_dir())

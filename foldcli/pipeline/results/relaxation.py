@@ -36,14 +36,7 @@ _PROBE_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class RelaxTask:
-    """A staged model to relax.
-
-    Args:
-        target: name of the target.
-        folder: its staging folder.
-        result: the model's result.
-        settings: settings of the relaxation.
-    """
+    """A staged model to relax."""
 
     target: str
     folder: Path

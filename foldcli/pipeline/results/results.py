@@ -43,6 +43,7 @@ _MODELS_PER_WORKER = 2
 # files made from the models, which no longer match once models are replaced
 _DERIVED_FILES: tuple[FileKind, ...] = (
     "finished_mark", "archive", "report", "coverage", "plddt", "pae", "thumbnail", "comparison",
+    "similar", "similar_structure",
 )  # fmt: skip
 
 
@@ -369,7 +370,15 @@ class ResultStage:
         pending = {result.tag for result in best if not relaxed_path(folder, result.tag).is_file()}
         if stage is None or not pending:
             self._follow(self.pool.submit(finish_target, task), on_finished)
-            return
+        else:
+            self._relax(target, task, stage, [result for result in best if result.tag in pending])
+
+    def _relax(
+        self, target: TargetRun, task: FinishTask, stage: RelaxStage, results: list[ModelResult]
+    ) -> None:
+        """Relax models, then finish their target."""
+        pending = {result.tag for result in results}
+        on_finished = partial(self._on_target_finished, target)
 
         def on_relaxed(tag: str, future: "Future[StageCost]") -> None:
             if self._stopped:
@@ -386,8 +395,8 @@ class ResultStage:
             elif is_last and not target.failed:
                 self._follow(self.pool.submit(finish_target, task), on_finished)
 
-        for result in [result for result in best if result.tag in pending]:
-            relax_task = RelaxTask(target.name, folder, result, stage.settings)
+        for result in results:
+            relax_task = RelaxTask(target.name, task.files.staging_folder, result, stage.settings)
             self._follow(stage.pool.submit(relax_model, relax_task), partial(on_relaxed, result.tag))
 
     def _on_target_finished(self, target: TargetRun, future: "Future[DoneRecord]") -> None:

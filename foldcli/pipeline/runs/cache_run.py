@@ -138,12 +138,7 @@ class CacheRun:
     workers: int
 
     def run(self, targets: Sequence[tuple[str, FeatureInput]], failures: Failures) -> None:
-        """Add the features of all targets to the cache, and log how many there are.
-
-        Args:
-            targets: names and inputs.
-            failures: gets the targets that fail.
-        """
+        """Add the features of all targets to the cache, and log how many there are."""
         aligned = [item for _, item in targets if isinstance(item, AlignmentTarget)]
         queries = [(name, item) for name, item in targets if not isinstance(item, AlignmentTarget)]
         tasks = (

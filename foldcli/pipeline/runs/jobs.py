@@ -48,12 +48,7 @@ PreparedTarget: TypeAlias = tuple[TargetRun, Iterator[TargetStep]]
 
 
 class JobPreparation:
-    """Finds the targets of a run that are not finished, and prepares their jobs.
-
-    Args:
-        state: the run.
-        features: loads or computes the features of targets.
-    """
+    """Finds the targets of a run that are not finished, and prepares their jobs."""
 
     def __init__(self, state: RunState, features: FeatureStage) -> None:
         self._state, self._features = state, features
@@ -80,10 +75,6 @@ class JobPreparation:
         """Yield each target with its jobs; background threads prepare the first jobs of the next targets.
 
         Further jobs of a target are prepared ahead once the first one is taken. Workers map their samples.
-
-        Args:
-            targets: the unfinished targets.
-            workers: number of workers that take the targets.
         """
 
         def begin(prepared: PreparedTarget) -> PreparedTarget | None:

@@ -26,13 +26,7 @@ _JOBS_AHEAD = 2
 
 
 class NetworkStage:
-    """Runs jobs one after the other; with several devices, each has its own stage and thread.
-
-    Args:
-        state: the run.
-        results: gets the models, and finishes targets.
-        runner: runs the jobs.
-    """
+    """Runs jobs one after the other; with several devices, each has its own stage and thread."""
 
     def __init__(self, state: RunState, results: ResultStage, runner: JobRunner) -> None:
         self._state, self._results, self._runner = state, results, runner

@@ -170,10 +170,6 @@ class ChainSearch:
         """Search the chains of complexes, and store the alignment of each; yield the outcomes in any order.
 
         One failure does not stop the others.
-
-        Args:
-            named_complexes: names and complexes.
-            store: stores the alignments of complexes.
         """
         for result in self.search_ahead(named_complexes, lambda pair: pair[1].chains):
             (name, target), error = result.target, result.error

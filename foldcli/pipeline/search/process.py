@@ -166,11 +166,6 @@ class ProcessSearcher:
     ) -> "Iterator[tuple[FastaRecord, FoundHits]]":
         """Yield each query with its hits as they are found, in order.
 
-        Args:
-            queries: queries.
-            settings: settings of the searches and alignments.
-            progress: see `msa.search.search`.
-
         Raises:
             InputError: a query is too short, or a file of the database has changed since it was opened.
         """

@@ -94,11 +94,7 @@ class LocalSearcher:
 
 @dataclass(frozen=True)
 class ExactSearcher:
-    """A database that is searched for exact occurrences; see `foldcli.pipeline.search.stage.Searcher`.
-
-    Args:
-        database: opened target database.
-    """
+    """A database that is searched for exact occurrences; see `foldcli.pipeline.search.stage.Searcher`."""
 
     database: TargetDatabase
 

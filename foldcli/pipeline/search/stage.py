@@ -146,12 +146,6 @@ class SearchStage:
     ) -> Iterator[SearchResult]:
         """Search all queries and store their alignments; one failure does not stop the others.
 
-        Args:
-            queries: names and queries.
-            store: stores the alignments.
-            on_profile: see `search`.
-            progress: see `search`.
-
         Yields:
             The outcome of each query, in order.
 

@@ -82,13 +82,7 @@ class HitRow:
 
 @dataclass(frozen=True, eq=False)
 class AlignmentSummary:
-    """The parts of an alignment that a report shows.
-
-    Args:
-        coverage: see Coverage.
-        hits: the first hits, at most MAX_HITS.
-        hit_count: total number of hits.
-    """
+    """The parts of an alignment that a report shows."""
 
     coverage: Coverage
     hits: tuple[HitRow, ...]

@@ -11,11 +11,7 @@ WIDTH, HEIGHT = 1000, 100
 
 
 def comparison_values(rows: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """Return the values of the section about the comparison; None without one.
-
-    Args:
-        rows: see `foldcli.comparison.references.compare_target`.
-    """
+    """Return the values of the section about the comparison; None without one."""
     if not rows:
         return None
     keys = [key for key in _COLUMNS if any(row[key] is not None for row in rows)]

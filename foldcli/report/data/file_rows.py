@@ -16,6 +16,8 @@ _FILE_CONTENTS: dict[FileKind, str] = {
     "plddt": "plot of pLDDT",
     "pae": "plot of the predicted aligned error",
     "comparison": "comparison with the reference",
+    "similar": "structures that look like the best model",
+    "similar_structure": "the most similar structure, on the best model",
     "aligned_error": "predicted aligned error of the best model",
     "done": "settings, versions, times and checksums",
     "archive": "all files in one archive",

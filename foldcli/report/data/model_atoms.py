@@ -3,7 +3,6 @@
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import accumulate, groupby
 from pathlib import Path
 
@@ -48,11 +47,6 @@ class ModelAtoms:
         positions = np.full((len(self.components), 3), np.nan)
         positions[self.residues[matches]] = self.positions[matches]
         return positions
-
-    @cached_property
-    def ca(self) -> np.ndarray:
-        """Cα positions, float64 [N, 3]; NaN where they are missing."""
-        return self.atom("CA")
 
     def backbone(self) -> "ModelAtoms":
         """Return the model without its side chains."""
@@ -140,10 +134,6 @@ def read_model_atoms(path: Path, length: int) -> ModelAtoms:
 
 def read_mmcif_atoms(path: Path, length: int) -> ModelAtoms:
     """Read the first model of an mmCIF file whose entities have the sequences of all chains.
-
-    Args:
-        path: mmCIF file.
-        length: number of residues N of the target.
 
     Raises:
         InputError: the file is damaged, or its chains have another length.

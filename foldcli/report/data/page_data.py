@@ -82,7 +82,7 @@ def page_data(result: TargetResult, coverage: Coverage | None) -> dict[str, Any]
     units of PAE_STEP. `residueTypes` lists the distinct pairs of a residue's name and its atoms' names in
     order. `types` of a model has the index of each residue's pair in this list.
     """
-    transforms = superpositions([model.atoms.ca for model in result.models])
+    transforms = superpositions([model.atoms.atom("CA") for model in result.models])
     atoms = _stored_atoms(result.models)
     positions = [
         transform.apply(model_atoms.positions)

@@ -144,10 +144,6 @@ def read_done(files: TargetFiles) -> dict[str, Any]:
 def read_result(files: TargetFiles, done: dict[str, Any]) -> TargetResult:
     """Read the ranked models of one target.
 
-    Args:
-        files: the target's files.
-        done: content of its done.json.
-
     Raises:
         InputError: a file is missing, unreadable or inconsistent with the others; names it.
         OSError: the folder cannot be read.

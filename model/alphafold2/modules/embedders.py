@@ -97,18 +97,18 @@ def distance_bins(
     The last bin has no upper edge; pairs closer than the first edge are in no bin.
 
     Args:
-        points: [N, 3], Å.
+        points: [..., N, 3], Å.
         first: lower edge of the first bin, Å.
         last: lower edge of the last bin, Å; edges are evenly spaced.
         bins: number of bins.
         rows: indices of the first points; the second points are all N.
 
     Returns:
-        [n, N, bins] float32.
+        [..., n, N, bins] float32.
     """
     lower = torch.linspace(first, last, bins, device=points.device).square()
     upper = torch.cat([lower[1:], lower.new_full((1,), 1e8)])
-    squared = (points[rows, None] - points[None]).square().sum(dim=-1, keepdim=True)  # [n, N, 1]
+    squared = (points[..., rows, None, :] - points[..., None, :, :]).square().sum(dim=-1, keepdim=True)
     return ((squared > lower) & (squared < upper)).to(points.dtype)
 
 

@@ -85,11 +85,11 @@ class TorsionAngleNetwork(nn.Module):
         """Predict torsion angles.
 
         Args:
-            single: [N, C], single representation of this iteration.
-            initial: [N, C], normalised single representation of the trunk.
+            single: [..., C], single representation of this iteration.
+            initial: [..., C], normalised single representation of the trunk.
 
         Returns:
-            Unnormalised sine and cosine [N, 7, 2].
+            Unnormalised sine and cosine [..., 7, 2].
         """
         act = self.input_projection(torch.relu(single)) + self.input_projection_1(torch.relu(initial))
         act = act + self.resblock2(torch.relu(self.resblock1(torch.relu(act))))  # [N, C']

@@ -12,13 +12,12 @@ import torch
 import torch.nn.functional as F
 
 from model import residue_constants, residue_tables
-from model.alphafold2.modules.embedders import pseudo_beta
+from model.alphafold2.modules.embedders import distance_bins, pseudo_beta
 from model.alphafold2.modules.structure_module import atom14_to_atom37_positions
 from model.alphafold2.modules.templates import PSI, TEMPLATE_BINS, torsion_angles
 from model.layers import rigid
 from model.layers.rigid import Rigid, frame_from_points, rotation_from_quaternion, update_quaternion
 from model.residue_tables import residue_rows
-from model.training.alphafold2.network import distance_bins
 from model.training.data.data import CENTI
 from msa.base.residues import ATOM14_NAMES, GAP, NUM_CODES, NUM_MASKED_CODES, RESTYPE_NAMES, RESTYPES, UNKNOWN
 

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 
 from cuda.fused.attention.reference import MASK_PENALTY
-from model.alphafold2.modules.embedders import MAX_RELATIVE_POSITION, RECYCLED_BINS
+from model.alphafold2.modules.embedders import MAX_RELATIVE_POSITION, RECYCLED_BINS, distance_bins
 from model.alphafold2.modules.evoformer import EvoformerBlock
 from model.alphafold2.modules.templates import TemplateEmbedding, TemplatePairBlock
 from model.alphafold2.network import AlphaFold, Trunk
@@ -284,14 +284,6 @@ def _embed_templates(
     attended = (weights.to(pair.dtype)[..., None] * value).sum(dim=-2).flatten(3)  # [B, N, N, H*D]
     update = attended @ layer.output.flatten(0, 1).to(pair.dtype) + layer.output_bias.to(pair.dtype)
     return update * template_mask.amax(dim=1).to(pair.dtype)[:, None, None, None]
-
-
-def distance_bins(points: torch.Tensor, first: float, last: float, bins: int) -> torch.Tensor:
-    """Return one-hot distances [..., N, N, bins] float32 of points [..., N, 3]; see `modules.embedders`."""
-    lower = torch.linspace(first, last, bins, device=points.device).square()
-    upper = torch.cat([lower[1:], lower.new_full((1,), 1e8)])
-    squared = (points[..., :, None, :] - points[..., None, :, :]).square().sum(dim=-1, keepdim=True)
-    return ((squared > lower) & (squared < upper)).to(points.dtype)
 
 
 def _beta(aatype: torch.Tensor, atom14: torch.Tensor) -> torch.Tensor:

@@ -86,7 +86,7 @@ def fold(
         quaternion = update_quaternion(quaternion, rotation_update)
         rotation = rotation_from_quaternion(quaternion)
         backbones.append(Rigid(rotation, translation * scale))
-        unnormalised = _predict_torsions(layer, single, initial)
+        unnormalised = layer.rigid_sidechain(single, initial)
         unnormalised_angles.append(unnormalised)
         angles.append(
             unnormalised / torch.sqrt(unnormalised.square().sum(dim=-1, keepdim=True).clip(min=1e-12))
@@ -188,16 +188,6 @@ def _to_global(flat: torch.Tensor, frames: Rigid, heads: int) -> torch.Tensor:
     """Transform local points [B, N, 3*H*P], stored as all x, all y, all z, to global ones [B, N, H, P, 3]."""
     local = flat.unflatten(-1, (3, -1)).transpose(-1, -2)  # [B, N, H*P, 3]
     return frames.unsqueeze(2).apply(local).unflatten(2, (heads, -1))
-
-
-def _predict_torsions(layer: FoldIteration, single: torch.Tensor, initial: torch.Tensor) -> torch.Tensor:
-    """Return sine and cosine [B, N, 7, 2], not normalised, of Algorithm 20, lines 11 to 14."""
-    module = layer.rigid_sidechain
-    act = _linear(torch.relu(single), module.input_projection)
-    act = act + _linear(torch.relu(initial), module.input_projection_1)
-    for first, second in ((module.resblock1, module.resblock2), (module.resblock1_1, module.resblock2_1)):
-        act = act + _linear(torch.relu(_linear(torch.relu(act), first)), second)
-    return _linear(torch.relu(act), module.unnormalized_angles).unflatten(-1, (7, 2))
 
 
 def _drop(x: torch.Tensor, dropout: torch.Tensor) -> torch.Tensor:

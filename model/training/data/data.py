@@ -144,21 +144,10 @@ class Split:
     distant_template: np.ndarray
 
 
-def read_split(chains: ChainSet, source: Path | None = None) -> Split:
-    """Read the list of held-out chains: that of the packed data or, if they have none, that of this package.
-
-    Lines are `set<TAB>id`. The set is A, B, or X. Chains in X are related to chains in A or B, so they are
-    used for neither training nor validation.
-
-    Raises:
-        DataError: a line of the packed data's list is not of this form or names an unknown chain, or no
-            full-atom chain is left to train on.
-    """
+def _read_held_out(chains: ChainSet, own_list: Path | None) -> dict[str, list[int]]:
+    """Return the chains of each set, given the list of the packed data, or None for that of this package."""
     chains_of_set: dict[str, list[int]] = {"A": [], "B": [], "X": []}
     index_of = {name: index for index, name in enumerate(chains.ids)}
-    own_list = None if source is None else source / HELD_OUT
-    if own_list is not None and not own_list.is_file():
-        own_list = None
     text = (own_list or files("model.training") / HELD_OUT).read_text()
     for number, line in enumerate(text.splitlines(), 1):
         if not line or line.startswith("#"):
@@ -171,6 +160,21 @@ def read_split(chains: ChainSet, source: Path | None = None) -> Split:
             raise DataError(
                 f"{own_list or HELD_OUT}, line {number}: expected A, B or X, a tab, and a chain of the data"
             )
+    return chains_of_set
+
+
+def read_split(chains: ChainSet, source: Path | None = None) -> Split:
+    """Read the list of held-out chains: that of the packed data or, if they have none, that of this package.
+
+    Lines are `set<TAB>id`. The set is A, B, or X. Chains in X are related to chains in A or B, so they are
+    used for neither training nor validation.
+
+    Raises:
+        DataError: a line of the packed data's list is not of this form or names an unknown chain, or no
+            full-atom chain is left to train on.
+    """
+    own_list = None if source is None else source / HELD_OUT
+    chains_of_set = _read_held_out(chains, own_list if own_list is not None and own_list.is_file() else None)
     held_out = {index for indices in chains_of_set.values() for index in indices}
     training_chains = [index for index in range(len(chains.ids)) if index not in held_out]
     train = np.array([index for index in training_chains if index < chains.num_full_atom], np.int64)

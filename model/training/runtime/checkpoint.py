@@ -27,8 +27,8 @@ from model.alphafold3.config import AlphaFold3Config
 from model.checkpoints.alphafold2 import parameter_arrays
 from model.dataclass_mapping import from_mapping
 from model.errors import ConfigError, DataError
-from model.replaced_files import replaced_file
 from model.training.runtime.parameters import MOMENTS, FlatParameters
+from msa.base.atomic import replaced_file
 
 FULL_NAME = "checkpoint.safetensors"
 # subfolder of a run for its portable checkpoint

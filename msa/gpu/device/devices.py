@@ -3,17 +3,20 @@
 Each reason is a single line that names the relevant versions or sizes. A search on the CPU takes a hundred
 times as long, so users should learn what to fix.
 
-This module does not import numba.
+Importing this module does not import numba.
 """
 
+import importlib.metadata
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from cuda import driver
-from cuda.alignment.device import SIMULATED, Device, device_properties, memory_info, select_device
+from cuda.alignment.device import Device, device_properties, memory_info, select_device
 from cuda.driver import DriverError
 from msa.base.errors import MissingError
-from msa.gpu.device.toolkit import runs_compiled_code, toolkit_version
 
 MIN_CAPABILITY = (8, 0)
 """Oldest compute capability on which the kernels run."""
@@ -73,8 +76,6 @@ def find_gpu(number: int = 0) -> Gpu:
         GpuUnavailable: there is no driver, it is too old for the toolkit, there is no such GPU, it is older
             than MIN_CAPABILITY, or has less than MIN_FREE_BYTES free.
     """
-    if SIMULATED:
-        return _simulator_gpu(number)
     started = _start_driver()
     check_driver(started, number)
     return _open_gpu(number, started.cuda)
@@ -191,16 +192,47 @@ def _start_driver() -> DriverStatus:
     return DriverStatus(_parse_version(version), status, count)
 
 
-def _simulator_gpu(number: int) -> Gpu:
-    """Return numba's simulator, which runs kernels as Python, as a GPU; for tests."""
-    if number:
-        raise GpuUnavailable(f"there is no GPU number {number}: the simulator has one")
-    return Gpu(0, "numba's simulator", (9, 0), (0, 0), (0, 0), 2**30, 2**30)
-
-
 def _parse_version(version: int) -> Version:
     return version // 1000, version % 1000 // 10
 
 
 def _version_text(version: Version) -> str:
     return f"{version[0]}.{version[1]}"
+
+
+def toolkit_version() -> tuple[int, int]:
+    """Return the CUDA version of numba's compiler: from its wheels, else from the installed toolkit.
+
+    Raises:
+        Exception: there is no toolkit; of any type.
+    """
+    for package in ("nvidia-nvvm", "nvidia-cuda-nvrtc"):
+        try:
+            major, minor = importlib.metadata.version(package).split(".")[:2]
+        except importlib.metadata.PackageNotFoundError:
+            continue
+        return int(major), int(minor)
+    from numba import cuda  # finds an installed toolkit; takes long to import
+
+    major, minor = cuda.runtime.get_version()
+    return int(major), int(minor)
+
+
+def runs_compiled_code(number: int) -> bool:
+    """Return whether a GPU's driver runs what the toolkit compiles.
+
+    A driver that is older than the toolkit may, if code is linked first.
+    """
+    from numba import cuda  # takes long to import
+
+    @cuda.jit
+    def count(numbers: Any) -> None:
+        numbers[cuda.threadIdx.x] += 1
+
+    try:
+        with cuda.gpus[number]:
+            numbers = cuda.to_device(np.zeros(32, np.int32))
+            count[1, 32](numbers)
+            return bool((numbers.copy_to_host() == 1).all())
+    except Exception:  # linker, driver and compiler errors have no common base class
+        return False

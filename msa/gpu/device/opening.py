@@ -3,7 +3,6 @@
 Neither this module nor its imports need numpy.
 """
 
-import os
 import threading
 
 from cuda import driver
@@ -17,8 +16,7 @@ def open_in_background(device: str) -> None:
         device: value of `--device`. Several GPUs have processes of their own, and the CPU needs no driver.
     """
     numbers = gpu_numbers(device)
-    simulated = os.environ.get("NUMBA_ENABLE_CUDASIM") == "1"
-    if device != "cpu" and len(numbers) == 1 and not simulated:
+    if device != "cpu" and len(numbers) == 1:
         threading.Thread(target=create_context, args=tuple(numbers), daemon=True).start()
 
 

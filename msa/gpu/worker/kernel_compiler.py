@@ -15,7 +15,7 @@ from typing import Literal
 
 import numpy as np
 
-from cuda.alignment.device import SIMULATED, Device
+from cuda.alignment.device import Device
 from cuda.alignment.gapless.generator import Variant
 from cuda.alignment.gapless.launch_table import (
     Launch,
@@ -226,7 +226,7 @@ class KernelCompiler:
         processes = min(len(own), cores // self._share[1], MAX_PROCESSES)
         # in this process, kernels that no search waits for would take the interpreter's lock from the search
         least = 1 if stage == MANY_ALIGNMENTS else MIN_KERNELS
-        if SIMULATED or len(own) < least or processes < min(2, least):
+        if len(own) < least or processes < min(2, least):
             return
         job = _Job(self._device, self._folder, stage, tuple(lengths))
         yield from _run_job(job, own, processes)

@@ -16,7 +16,7 @@ import numpy as np
 
 from cuda.alignment import AlignmentPaths
 from cuda.alignment import device as gpu_device
-from cuda.alignment.device import SIMULATED, new_stream, release_unused
+from cuda.alignment.device import new_stream, release_unused
 from cuda.alignment.gapless import TableUploader
 from msa.base.progress import CompileProgress
 from msa.database.sequence_arrays import SequenceArrays
@@ -44,9 +44,6 @@ _RESERVED_BYTES, _RESERVED_DIVISOR = 512 * 2**20, 64
 """GPU memory that each alignment thread reserves in a search of several batches: what most batches need, or
 the GPU's memory divided by the second number, if that is less. Memory that is allocated later may have to
 wait for the filter."""
-
-# numba's simulator runs one kernel at a time
-_simulator_lock: Any = threading.RLock() if SIMULATED else contextlib.nullcontext()
 
 
 class LocalWorker:
@@ -163,8 +160,7 @@ class LocalWorker:
 
         def timed() -> Result:
             started = time.perf_counter()
-            with _simulator_lock:
-                result = work()
+            result = work()
             with self._seconds_lock:
                 self._seconds["alignment"] += time.perf_counter() - started
             return result
@@ -263,8 +259,7 @@ class LocalWorker:
                     if not database.resident:
                         # the driver's queue is limited: wait for the chunk before the last one
                         chunk.used.synchronize()
-                    with _simulator_lock:
-                        self._filter.queue(chunk, pending, cancelled)
+                    self._filter.queue(chunk, pending, cancelled)
                     end = chunk.first
             except Exception as error:
                 if not is_out_of_memory(error):

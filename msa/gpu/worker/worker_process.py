@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -107,7 +108,7 @@ class AlignmentHandler:
         owners: np.ndarray,
         targets: np.ndarray,
         gap_costs: tuple[int, int],
-        reverse: bool,
+        reverse: bool = False,
     ) -> "Future[Any]":
         """See AlignmentBatch.scores."""
         return self._batches[number].scores(owners, targets, gap_costs, reverse)
@@ -141,10 +142,7 @@ class GpuHandler(AlignmentHandler):
 
         found = find_gpu(self._gpu)
 
-        def report(compiled: int, needed: int) -> None:
-            self._report("compiled", compiled, needed)
-
-        self._opened.set_result(LocalWorker(found, settings, report, share))
+        self._opened.set_result(LocalWorker(found, settings, partial(self._report, "compiled"), share))
         return found
 
     def load(self, targets: SharedSequences, part: tuple[int, int]) -> "Future[None]":

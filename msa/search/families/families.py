@@ -14,7 +14,6 @@ from msa.engines.query_profile import QueryProfile
 from msa.engines.settings import SearchSettings
 from msa.io.fasta import FastaRecord
 from msa.profile.family_profile import MAX_MEMBER_IDENTITY, distinct_rows, family_profile
-from msa.profile.gumbel import GumbelParameters
 from msa.profile.pssm import ProfileQuery
 from msa.profile.statistics import evalues
 from msa.search.families.family import (
@@ -42,16 +41,6 @@ class FamilyBuilder:
 
     database: TargetDatabase
     settings: SearchSettings
-
-    @cached_property
-    def family_settings(self) -> SearchSettings:
-        """Settings of a search with a family profile."""
-        return family_settings(self.settings)
-
-    @cached_property
-    def family_parameters(self) -> GumbelParameters:
-        """Parameters of a search with a family profile, before the correction of K."""
-        return family_parameters(self.settings)
 
     def from_profile(self, query: ProfileQuery) -> Family:
         """Return the family of a query that came with a family profile; its members are unknown.
@@ -121,15 +110,17 @@ class FamilyBuilder:
 
     def _member_evalues(self, profile: QueryProfile, hits: Hits) -> np.ndarray:
         """Compute the E-values, float64 [n], of hits as members of a family with this profile."""
-        targets, rows, parameters = hits.source.arrays, hits.rows, self.family_parameters
+        targets, rows, parameters = hits.source.arrays, hits.rows, family_parameters(self.settings)
+        settings = family_settings(self.settings)
         scores = corrected_alignment_scores(
-            profile.profile, targets, rows, self.family_settings, parameters, MEMBER_CORRECTION_WEIGHT
+            profile.profile, targets, rows, settings, parameters, MEMBER_CORRECTION_WEIGHT
         )
         lengths, residues = targets.lengths[rows], self.database.total_residues
         return self._k_factor(profile) * evalues(scores, len(profile.codes), lengths, residues, parameters)
 
     def _k_factor(self, profile: QueryProfile) -> float:
-        return self._shuffled_targets.k_factor(profile.profile, self.family_settings, self.family_parameters)
+        settings, parameters = family_settings(self.settings), family_parameters(self.settings)
+        return self._shuffled_targets.k_factor(profile.profile, settings, parameters)
 
     @cached_property
     def _shuffled_targets(self) -> ShuffledTargets:

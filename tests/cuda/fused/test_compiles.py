@@ -30,11 +30,10 @@ from benchmarks.contest import GateFirstWeights  # noqa: E402
 from cuda.fused import launch, row_sums  # noqa: E402
 from cuda.fused.attention import (  # noqa: E402
     AttentionWeights,
+    biases,
     hopper_bias_gradient,
     hopper_core,
     hopper_projections,
-    masked_bias,
-    relative_bias,
 )
 from cuda.fused.attention import hopper as hopper_attention  # noqa: E402
 from cuda.fused.attention import hopper_backward as hopper_attention_backward  # noqa: E402
@@ -341,7 +340,7 @@ def test_attention_on_hopper(
     compiled: Callable[..., CompiledKernel], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kernel = compiled(hopper_core, "attention_kernel")
-    compiled(relative_bias, "relate_bias")
+    compiled(biases, "relate_bias")
     for name in ("recompute_blocks", "_output"):
         compiled(attention, name)
     compiled(hopper_projections, "project_kernel")
@@ -521,7 +520,7 @@ def test_attention_backward_on_hopper(
 ) -> None:
     row_kernel = compiled(hopper_attention_backward, "row_gradients_kernel")
     bias_kernel = compiled(hopper_bias_gradient, "bias_gradient_kernel")
-    mask_kernel = compiled(masked_bias, "mask_bias")
+    mask_kernel = compiled(biases, "mask_bias")
     rows, heads = 3, 4
     projected = torch.empty(rows, length, 512, dtype=torch.bfloat16)
     statistics = torch.empty(rows, heads, length)
@@ -545,10 +544,10 @@ def test_attention_backward_on_hopper(
 
 @pytest.mark.parametrize("length", [256, 300])
 def test_relative_bias(length: int, compiled: Callable[..., CompiledKernel]) -> None:
-    kernel = compiled(relative_bias, "relate_bias")
+    kernel = compiled(biases, "relate_bias")
     bias = torch.empty(4, length, length, dtype=torch.bfloat16)
-    relative_bias.relative_bias(bias, None)
-    relative_bias.relative_bias(bias, torch.ones(1, length).expand(3, length))
+    biases.relative_bias(bias, None)
+    biases.relative_bias(bias, torch.ones(1, length).expand(3, length))
     check(kernel, 2)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from foldcli.commands.search import template_stage
+from foldcli.pipeline.prepare.template_stage import open_library
 from tests.foldcli.exports.conftest import GB1, UBIQUITIN
 from tests.foldcli.msa_server.conftest import QUERY, Starter
 
@@ -29,7 +29,7 @@ def test_client(start: Starter, tmp_path: Path, program: str) -> None:
     variable = f"FOLDCLI_PYTHON_{program.upper()}"
     if (python := os.environ.get(variable)) is None:
         pytest.skip(f"{variable} does not name a Python that has {program}")
-    client = start(tmp_path / "queue", templates=template_stage(None, 1)).client
+    client = start(tmp_path / "queue", templates=open_library(None, 1)).client
     # clients wait for seconds or a minute, unless tickets are complete when they are submitted
     query = PROTENIX_QUERY if program == "protenix" else QUERY
     files = client.results(query)

@@ -8,9 +8,9 @@ from pathlib import Path
 import gemmi
 import pytest
 
-from foldcli.commands.search import template_stage
 from foldcli.msa_server.tickets import TicketJob
 from foldcli.msa_server.worker import SearchStages
+from foldcli.pipeline.prepare.template_stage import open_library
 from tests.command_process import run_foldcli
 from tests.foldcli.exports.conftest import GB1, UBIQUITIN, Family
 from tests.foldcli.msa_server.conftest import QUERY, Client, Starter
@@ -96,7 +96,7 @@ def test_species_of_two_of_three_chains_are_paired_with_gaps(client: Client) -> 
 
 @pytest.mark.slow
 def test_templates_are_those_of_the_library(start: Starter, tmp_path: Path) -> None:
-    client = start(tmp_path / "queue", templates=template_stage(None, 1)).client
+    client = start(tmp_path / "queue", templates=open_library(None, 1)).client
     files = client.results(f">101\n{UBIQUITIN}\n", "all")
     rows = [line.split("\t") for line in files["pdb70.m8"].splitlines()]
     assert rows[0][:2] == ["101", "3k9o_B"] and all(row[1].count("_") == 1 for row in rows)

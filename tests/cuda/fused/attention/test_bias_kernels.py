@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from cuda.fused.attention import masked_bias, relative_bias
+from cuda.fused.attention import biases
 from tests.cuda.fused.attention import plain_bias
 from tests.cuda.fused.environment import DEVICE, INTERPRETED
 
@@ -21,7 +21,7 @@ def test_relative(length: int) -> None:
     bias, mask = draw(1, length)
     steep = bias[0] * torch.tensor([1.0, 1e4, 1.0], device=DEVICE)[:, None, None].bfloat16()
     for arguments in ((bias[0], None), (bias[0], mask), (steep, mask)):
-        relative, maxima = relative_bias.relative_bias(*arguments)
+        relative, maxima = biases.relative_bias(*arguments)
         expected, expected_maxima = plain_bias.relative_bias(*arguments)
         assert relative.is_contiguous() and torch.equal(maxima, expected_maxima)
         # one unit in the last place, as float32 products may be fused with sums
@@ -38,7 +38,7 @@ def test_transposed(length: int, masked: bool, transpose: bool, contiguous: bool
     if contiguous:
         bias = bias.contiguous()
     arguments = bias, mask if masked else None, transpose
-    values = masked_bias.masked_and_transposed(*arguments)
+    values = biases.masked_and_transposed(*arguments)
     expected = plain_bias.masked_and_transposed(*arguments)
     assert torch.equal(values[0], expected[0]) and values[0].is_contiguous()
     assert (values[1] is None) == (not transpose)
@@ -48,4 +48,4 @@ def test_transposed(length: int, masked: bool, transpose: bool, contiguous: bool
 
 def test_an_unmasked_bias_is_not_copied() -> None:
     bias = draw(1, 40)[0][..., :40].contiguous()
-    assert masked_bias.masked_and_transposed(bias, None, True)[0] is bias
+    assert biases.masked_and_transposed(bias, None, True)[0] is bias

@@ -6,7 +6,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -19,6 +18,7 @@ from msa.gpu.device.devices import (
     check_gpu,
     find_gpu,
 )
+from tests.conftest import SIMULATOR_VARIABLES
 
 WORKING = DriverStatus(cuda=(13, 0), status="CUDA_SUCCESS", count=2)
 GOOD = Gpu(
@@ -104,16 +104,14 @@ def test_no_driver() -> None:
     assert found == "there is no NVIDIA driver (libcuda.so.1 is not found)"
 
 
-def run_simulated(code: str, root: Path) -> str:
+def run_simulated(code: str) -> str:
     """Return the output of a Python process in numba's simulator."""
-    environment = os.environ | {"NUMBA_ENABLE_CUDASIM": "1", "PYTHONPATH": str(root)}
+    environment = os.environ | SIMULATOR_VARIABLES
     run = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
     return run.stdout + run.stderr
 
 
-def test_simulator_has_one_gpu(root: Path) -> None:
-    assert "simulator" in run_simulated(
-        "from msa.gpu.device.devices import find_gpu; print(find_gpu())", root
-    )
-    message = run_simulated("from msa.gpu.device.devices import find_gpu; find_gpu(1)", root)
+def test_simulator_has_one_gpu() -> None:
+    assert "simulator" in run_simulated("from msa.gpu.device.devices import find_gpu; print(find_gpu())")
+    message = run_simulated("from msa.gpu.device.devices import find_gpu; find_gpu(1)")
     assert re.search("GpuUnavailable: there is no GPU number 1: the simulator has one", message)

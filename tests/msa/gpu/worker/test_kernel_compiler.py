@@ -1,6 +1,7 @@
 """Tests of the processes that compile the search's kernels."""
 
 import json
+import os
 import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 
 from cuda.alignment import device as gpu_device
-from cuda.alignment.device import SIMULATED, Device
+from cuda.alignment.device import Device
 from cuda.alignment.gapless.launch_table import border_launch, choose_launch
 from cuda.alignment.gapless.signatures import RESCORE_LISTED
 from cuda.alignment.kernel_cache import KernelSource
@@ -22,6 +23,7 @@ from msa.gpu.worker import kernel_compiler, local_worker
 from msa.gpu.worker.interface import GpuSettings
 from msa.gpu.worker.kernel_compiler import KernelCompiler, _Job, _run_job, alignment_kernels, filter_kernels
 from msa.gpu.worker.local_worker import LocalWorker
+from tests.conftest import simulate_gpus
 
 H200 = Device.of_architecture("NVIDIA H200", (9, 0))
 
@@ -31,7 +33,7 @@ def job(folder: Path, device: Device = H200) -> _Job:
 
 
 def test_processes_report_each_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NUMBA_ENABLE_CUDASIM", "1")
+    simulate_gpus(monkeypatch)
     assert list(_run_job(job(tmp_path), [0, 2, 1], 2)) == [1, 2, 3]
 
 
@@ -62,7 +64,7 @@ def test_kernels_of_all_stages_are_compiled_together(tmp_path: Path) -> None:
 def test_few_kernels_are_compiled_in_another_process_only_if_no_search_waits_for_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("NUMBA_ENABLE_CUDASIM", "1")
+    simulate_gpus(monkeypatch)
     compiler = KernelCompiler(tmp_path, lambda done, needed: None, device=H200)
     for stage in ("filter", "all"):
         assert list(compiler._compile_in_processes(stage, [200], [0])) == []
@@ -195,7 +197,7 @@ def test_compilations_for_the_same_searches_wait_for_each_other(
 
 @pytest.mark.gpu
 def test_kernels_are_compiled_in_processes_once(tmp_path: Path) -> None:
-    if SIMULATED:
+    if os.environ.get("NUMBA_ENABLE_CUDASIM") == "1":
         pytest.skip("the simulator compiles nothing")
     try:
         find_gpu()

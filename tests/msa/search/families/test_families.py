@@ -14,7 +14,7 @@ from msa.engines.settings import SearchSettings
 from msa.io.fasta import FastaRecord, read_fasta
 from msa.search.families import families
 from msa.search.families.families import RELIABLE_EVALUE, FamilyBuilder
-from msa.search.families.family import Family, initial_profile
+from msa.search.families.family import Family, family_settings, initial_profile
 from msa.search.iterations import IteratedSearch
 from msa.search.profile_search import ProfileSearch
 from msa.search.search import search
@@ -141,7 +141,7 @@ def test_family_uses_the_matrix_and_gap_costs_of_the_settings(
     )
     assert one is not None and another is not None
     assert not np.array_equal(one.profile.profile, another.profile.profile)
-    assert other.family_settings.gap_open == 9
+    assert family_settings(other.settings).gap_open == 9
 
 
 def test_chance_hit_does_not_join_the_globins(root: Path, tmp_path: Path) -> None:

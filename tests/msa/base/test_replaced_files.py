@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from model.replaced_files import replaced_file
+from msa.base.atomic import replaced_file
 
 
 def test_file_is_replaced_at_the_end_of_the_block(tmp_path: Path) -> None:

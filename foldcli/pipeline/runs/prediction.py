@@ -1,4 +1,7 @@
-"""The run that `foldcli fold`, `foldcli screen` and `foldcli predict` start; not itself a command."""
+"""The run that `foldcli fold`, `foldcli screen` and `foldcli predict` start.
+
+Modules that import torch are imported once `start` has started the processes and the imports ahead.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -8,27 +11,34 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
+from foldcli.families.base import PlanHeading
+from foldcli.families.registry import check_parameters, find_family, with_params
+from foldcli.families.settings import NetworkOptions
+from foldcli.inputs.failures import Failures
+from foldcli.inputs.targets import TargetInput
 from foldcli.options import ranks as rank_options
+from foldcli.paths import cache_dir, check_writable_folder, make_writable_folder
+from foldcli.pipeline.network.start import Processes, Startup, start
+from foldcli.pipeline.prepare.template_stage import TemplateStage
+from foldcli.pipeline.results.relaxation import check_relaxation
+from foldcli.pipeline.runs.dry_run import database_heading
+from foldcli.pipeline.search.joined import make_joined
+from foldcli.pipeline.search.process import ProcessSearcher, SearchProcess, needs_process
+from foldcli.pipeline.search.searcher import DatabaseSource
+from foldcli.pipeline.search.stage import Searcher, SearchStage
+from foldcli.pipeline.targets.alignment_request import AlignmentRequest
+from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
+from foldcli.pipeline.targets.defaults import library_database, with_default_method
+from foldcli.pipeline.targets.identity import TargetIdentities
+from foldcli.pipeline.targets.settings import FeatureSettings, OutputSettings, TemplateOptions
 from model.parallel.rank_assignment import RankAssignment
 
 if TYPE_CHECKING:
-    from foldcli.families.base import PlanHeading
-    from foldcli.families.settings import NetworkOptions
-    from foldcli.inputs.failures import Failures
-    from foldcli.inputs.targets import TargetInput
     from foldcli.pipeline.network.predictor import Predictor
-    from foldcli.pipeline.network.start import Startup
-    from foldcli.pipeline.prepare.template_stage import TemplateStage
     from foldcli.pipeline.runs.state import RunSettings
-    from foldcli.pipeline.search.process import ProcessSearcher, SearchProcess
-    from foldcli.pipeline.search.stage import Searcher, SearchStage
-    from foldcli.pipeline.targets.alignment_request import AlignmentRequest
-    from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
-    from foldcli.pipeline.targets.identity import TargetIdentities
-    from foldcli.pipeline.targets.settings import FeatureSettings, OutputSettings, TemplateOptions
 
 # given the feature cache and the failures of the run, returns names and targets
-FindTargets: TypeAlias = "Callable[[Path, Failures], Sequence[tuple[str, TargetInput]]]"
+FindTargets: TypeAlias = Callable[[Path, Failures], Sequence[tuple[str, TargetInput]]]
 
 
 # largest share of a GPU's memory that searches use; the network needs the rest
@@ -46,24 +56,20 @@ class SearchOptions:
     """
 
     database: str | None
-    alignment: "AlignmentSettings"
+    alignment: AlignmentSettings
     further: tuple[str, ...] = ()
 
     @classmethod
     def from_options(cls, options: dict[str, Any]) -> "SearchOptions":
         """Create the options from the values of the search options of `fold`, which include `databases`."""
-        from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
-
         first, *further = options["databases"] or (None,)
         return cls(first, AlignmentSettings.from_options(options, options["threads"]), tuple(further))
 
     def with_database(self) -> "SearchOptions":
         """Return options with a database: the given one, or with a warning the package's library."""
-        from foldcli.pipeline.targets.defaults import library_database
-
         return replace(self, database=str(library_database())) if self.database is None else self
 
-    def plan(self, device: str) -> "tuple[AlignmentRequest | None, PlanHeading]":
+    def plan(self, device: str) -> tuple[AlignmentRequest | None, PlanHeading]:
         """Return the request for alignments and the heading of the plan, for `--dry-run`.
 
         The request is None if the database would first have to be converted.
@@ -74,16 +80,12 @@ class SearchOptions:
         Raises:
             InputError: see `DatabaseSource.open_existing`.
         """
-        from foldcli.pipeline.runs.dry_run import database_heading
-        from foldcli.pipeline.search.searcher import DatabaseSource
-        from foldcli.pipeline.targets.alignment_request import AlignmentRequest
-
         assert self.database is not None
         database = DatabaseSource(self.database, device, self.further).open_existing()
         request = None if database is None else AlignmentRequest(database.checksums, self.alignment)
         return request, database_heading(self.database, database)
 
-    def open(self, device: str, process: "SearchProcess | None") -> "tuple[SearchStage, str]":
+    def open(self, device: str, process: SearchProcess | None) -> tuple[SearchStage, str]:
         """Open the database for searches; return the search stage and a description of the database.
 
         Args:
@@ -93,10 +95,6 @@ class SearchOptions:
         Raises:
             InputError, MissingError: see `DatabaseSource.open`.
         """
-        from foldcli.pipeline.search.joined import make_joined
-        from foldcli.pipeline.search.searcher import DatabaseSource
-        from foldcli.pipeline.search.stage import SearchStage
-
         assert self.database is not None
         source = DatabaseSource(self.database, device, self.further)
         database = source.open()
@@ -128,10 +126,10 @@ class _Request:
     """
 
     search: SearchOptions | None
-    network: "NetworkOptions"
-    templates: "TemplateOptions | None"
-    features: "FeatureSettings"
-    output: "OutputSettings"
+    network: NetworkOptions
+    templates: TemplateOptions | None
+    features: FeatureSettings
+    output: OutputSettings
     assignment: RankAssignment | None
     threads: int
     dry_run: bool
@@ -141,7 +139,7 @@ class _Request:
     def from_options(
         cls,
         search: SearchOptions | None,
-        network: "NetworkOptions",
+        network: NetworkOptions,
         assignment: RankAssignment | None,
         options: dict[str, Any],
     ) -> "_Request":
@@ -150,9 +148,6 @@ class _Request:
         Raises:
             click.UsageError: an option that the networks do not have, or options that exclude each other.
         """
-        from foldcli.families.registry import find_family
-        from foldcli.pipeline.targets.settings import FeatureSettings, OutputSettings, TemplateOptions
-
         templates = TemplateOptions.from_options(options, options["threads"])
         find_family(network.params).check_options(options, _given_options())
         return cls(
@@ -181,9 +176,6 @@ def run_predictions(
         search: database and settings of the searches; None if no target needs a search.
         option_values: values of the options that the commands share; others are ignored.
     """
-    from foldcli.inputs.failures import Failures
-    from foldcli.paths import check_writable_folder
-
     assignment = RankAssignment.from_environment()
     network = _network_options(option_values, assignment)
     if assignment is not None and assignment.rank > 0:
@@ -194,8 +186,6 @@ def run_predictions(
     request = _Request.from_options(search, network, assignment, option_values)
     output = request.output
     if output.relaxation.num_models:
-        from foldcli.pipeline.results.relaxation import check_relaxation
-
         check_relaxation(output.relaxation)
     if not request.dry_run:
         check_writable_folder(output.folder)
@@ -214,23 +204,20 @@ def run_predictions(
     return None
 
 
-def _network_options(options: dict[str, Any], assignment: RankAssignment | None) -> "NetworkOptions":
+def _network_options(options: dict[str, Any], assignment: RankAssignment | None) -> NetworkOptions:
     """Return the options of the network, with the settings of the family that `--params` names.
 
     Raises:
         click.UsageError: this number of processes cannot predict a target together.
         MissingError, ParametersError: see `Family.claims`.
     """
-    from foldcli.families.registry import find_family, with_params
-    from foldcli.families.settings import NetworkOptions
-
     params = options["params"]
     ranks = rank_options.number_of_ranks(options["gpus_per_target"], assignment, find_family(params).unshared)
     return with_params(NetworkOptions.from_options(options | {"gpus_per_target": ranks}), params)
 
 
 def _predict(
-    request: _Request, targets: "Sequence[tuple[str, TargetInput]]", num_selected: int, failures: "Failures"
+    request: _Request, targets: Sequence[tuple[str, TargetInput]], num_selected: int, failures: Failures
 ) -> None:
     """Start the processes and the imports that predictions need, and then run the stages or print the plan.
 
@@ -240,10 +227,6 @@ def _predict(
         num_selected: number of those of this shard.
         failures: the failures so far.
     """
-    from foldcli.families.registry import find_family
-    from foldcli.pipeline.network.start import Processes, start
-    from foldcli.pipeline.targets.defaults import with_default_method
-
     family = find_family(request.network.params)
     has_work = not (request.dry_run or _are_finished(targets, request.output))
     processes = Processes.choose(
@@ -268,18 +251,14 @@ def _predict(
             _print_plan(request, targets, predictor, identities, failures)
         else:
             settings = _run_settings(request, predictor, identities, templates, startup, search_process)
-            from foldcli.paths import make_writable_folder
             from foldcli.pipeline.runs.run import run_targets
 
             make_writable_folder(request.output.folder)
             run_targets(targets, settings, failures, request.as_json)
 
 
-def _start_search(request: _Request, in_workers: bool) -> "SearchProcess | None":
+def _start_search(request: _Request, in_workers: bool) -> SearchProcess | None:
     """Start a process for the searches if they would delay the predictions of this process."""
-    from foldcli.families.registry import find_family
-    from foldcli.pipeline.search.process import SearchProcess, needs_process
-
     search, network = request.search, request.network
     if search is None:
         return None
@@ -290,16 +269,11 @@ def _start_search(request: _Request, in_workers: bool) -> "SearchProcess | None"
     return None
 
 
-def _identities(request: _Request, predictor: "Predictor") -> "tuple[TemplateStage | None, TargetIdentities]":
+def _identities(request: _Request, predictor: "Predictor") -> tuple[TemplateStage | None, TargetIdentities]:
     """Open the search for templates, and check the parameters; return the identities of targets.
 
     The identities lack the request for alignments.
     """
-    from foldcli.families.registry import check_parameters
-    from foldcli.paths import cache_dir
-    from foldcli.pipeline.prepare.template_stage import TemplateStage
-    from foldcli.pipeline.targets.identity import TargetIdentities
-
     templates = None
     if request.templates is not None:
         search = predictor.family.template_search(request.templates.search, predictor.sources[0])
@@ -316,10 +290,10 @@ def _identities(request: _Request, predictor: "Predictor") -> "tuple[TemplateSta
 
 def _print_plan(
     request: _Request,
-    targets: "Sequence[tuple[str, TargetInput]]",
+    targets: Sequence[tuple[str, TargetInput]],
     predictor: "Predictor",
-    identities: "TargetIdentities",
-    failures: "Failures",
+    identities: TargetIdentities,
+    failures: Failures,
 ) -> None:
     """Print the plan of a run; raises the exceptions of `print_prediction_plan`."""
     from foldcli.pipeline.runs.prediction_plan import print_prediction_plan
@@ -334,10 +308,10 @@ def _print_plan(
 def _run_settings(
     request: _Request,
     predictor: "Predictor",
-    identities: "TargetIdentities",
-    templates: "TemplateStage | None",
-    startup: "Startup",
-    search_process: "SearchProcess | None",
+    identities: TargetIdentities,
+    templates: TemplateStage | None,
+    startup: Startup,
+    search_process: SearchProcess | None,
 ) -> "RunSettings":
     """Open the database, and return the settings and stages of a run."""
     from foldcli.pipeline.network.device_workers import worker_settings
@@ -374,6 +348,6 @@ def _given_options() -> set[str]:
     return {name for name in context.params if context.get_parameter_source(name) is given}
 
 
-def _are_finished(targets: "Sequence[tuple[str, TargetInput]]", output: "OutputSettings") -> bool:
+def _are_finished(targets: Sequence[tuple[str, TargetInput]], output: OutputSettings) -> bool:
     """Return True if all targets have results."""
     return all(output.files(name).path("done").exists() for name, _ in targets)

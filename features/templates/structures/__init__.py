@@ -1,0 +1,1 @@
+"""Search of structure libraries by structure: which chains look like a model?"""

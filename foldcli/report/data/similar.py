@@ -1,0 +1,86 @@
+"""Chains that look like a target's best model, as its page shows them: a table and two traces."""
+
+from pathlib import Path
+from typing import Any
+
+import gemmi
+import numpy as np
+
+from foldcli.outputs.layout import TargetFiles
+from msa.io.structures import read_structure
+
+MAX_ROWS = 20
+# column of the table → heading
+_COLUMNS = {
+    "target": "structure", "evalue": "E-value", "prob": "probability", "qtmscore": "TM-score", "lddt": "lDDT",
+    "fident": "identity", "alnlen": "aligned", "qstart": "from residue", "qend": "to residue",
+}  # fmt: skip
+_SIZE = 420  # units of the drawing's longer side
+_MARGIN = 8
+_MAX_STEP = 4.5  # Å, between CA atoms that a line connects
+
+
+def similar_values(files: TargetFiles, model: Path) -> dict[str, Any] | None:
+    """Return the values of the section about similar structures; None if they were not searched for.
+
+    Args:
+        files: the target's files.
+        model: its best model.
+    """
+    if not files.path("similar").is_file():
+        return None
+    header, *lines = files.path("similar").read_text().splitlines()
+    rows = [dict(zip(header.split("\t"), line.split("\t"), strict=True)) for line in lines]
+    rows.sort(key=lambda row: float(row["evalue"]))
+    structure = files.path("similar_structure")
+    return {
+        "columns": ["chain", *_COLUMNS.values()] if _has_chains(rows) else list(_COLUMNS.values()),
+        "rows": [
+            ([row["query"]] if _has_chains(rows) else []) + [row[name] for name in _COLUMNS]
+            for row in rows[:MAX_ROWS]
+        ],
+        "count": len(rows),
+        "drawing": _drawing(model, structure) if rows and structure.is_file() else None,
+        "best": rows[0]["target"] if rows else "",
+    }
+
+
+def _has_chains(rows: list[dict[str, str]]) -> bool:
+    return len({row["query"] for row in rows}) > 1
+
+
+def _drawing(model: Path, hit: Path) -> dict[str, Any]:
+    """Return the traces of a model and its hit, seen along the model's shortest axis."""
+    traces = [_trace(model), _trace(hit)]
+    points = np.concatenate(traces[0])
+    centre = points.mean(axis=0)
+    _, _, axes = np.linalg.svd(points - centre, full_matrices=False)
+    # a rotation, never a reflection
+    axes[1] *= np.sign(np.linalg.det(axes)) or 1.0
+    flat = [[(part - centre) @ axes[:2].T * [1, -1] for part in trace] for trace in traces]
+    every = np.concatenate([part for trace in flat for part in trace])
+    low = every.min(axis=0)
+    scale = _SIZE / max(float((every.max(axis=0) - low).max()), 1.0)
+    width, height = ((every.max(axis=0) - low) * scale + 2 * _MARGIN).round(1).tolist()
+    return {
+        "width": width,
+        "height": height,
+        "paths": ["".join(map(_path, [(part - low) * scale + _MARGIN for part in trace])) for trace in flat],
+    }
+
+
+def _path(points: np.ndarray) -> str:
+    return "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in points.tolist())
+
+
+def _trace(path: Path) -> list[np.ndarray]:
+    """Return the CA atoms of proteins in a structure, [n, 3], divided where neighbours are far apart."""
+    parts = []
+    for chain in read_structure(path).structure[0]:
+        if chain.get_polymer().check_polymer_type() != gemmi.PolymerType.PeptideL:
+            continue
+        atoms = (residue.find_atom("CA", "*") for residue in chain.get_polymer())
+        points = np.array([atom.pos.tolist() for atom in atoms if atom is not None]).reshape(-1, 3)
+        breaks = np.flatnonzero(np.linalg.norm(np.diff(points, axis=0), axis=1) > _MAX_STEP) + 1
+        parts += np.split(points, breaks)
+    return parts

@@ -1,0 +1,265 @@
+"""The run that `foldcli search` starts: its options are checked, then its results are made."""
+
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from foldcli.inputs.queries import QueryReaders, QuerySources
+from foldcli.paths import default_feature_cache
+from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
+from foldcli.search_runs.settings import SearchRun
+from foldcli.search_runs.table import write_table
+from msa.alignments.m8 import DEFAULT_COLUMNS, parse_columns
+from msa.engines.settings import MAX_SEQS, AlignmentFilter
+from msa.gpu.device.process_state import without_collection
+
+if TYPE_CHECKING:
+    from foldcli.pipeline.search.stage import Searcher
+    from msa.gpu.worker.process_start import GpuProcess
+
+_TABLE_FORMATS = ("m8", "a3m", "sto")
+
+
+def run_search(
+    values: dict[str, Any],
+    given: Collection[str],
+    inputs: Sequence[str],
+    db: str,
+    started: "GpuProcess | None",
+    export_jobs: Callable[[SearchRun], None],
+) -> None:
+    """Search a database, and write the hits, alignments or jobs.
+
+    Args:
+        values: values of the options of `foldcli search`.
+        given: names of those on the command line.
+        inputs: the queries.
+        db: the database; "" with a server.
+        started: the process that is opening the GPU for this database; None if none is.
+        export_jobs: writes the jobs of other programs, with the alignments of a run.
+
+    Raises:
+        click.UsageError: options exclude each other.
+    """
+    kind, threads, further = values["kind"], values["threads"], values["databases"][1:]
+    columns = _table_columns(kind, values["format_output"])
+    settings = _alignment_settings(kind, _exact_options(values) if values["exact"] else values, threads)
+    search = settings.search
+    sources = QuerySources(inputs, search.comp_bias_corr, search.matrix, values["profiles"])
+    _check_partial(values)
+    _check_jobs(values, given)
+    if values["params"] is not None:
+        _check_molecules(values)
+    if further and (values["partial"] or values["exact"]):
+        raise click.UsageError(f"--{'partial' if values['partial'] else 'exact'} takes one database.")
+    if values["partial"]:
+        _search_part(values, sources, settings, db, columns, started)
+        return
+    readers: QueryReaders = sources
+    if values["params"] is not None:
+        from foldcli.inputs.molecules.searches import JobSources  # imports the dictionary of components
+
+        readers = JobSources(inputs)
+    run = SearchRun(
+        readers,
+        settings,
+        _exact_opener(db) if values["exact"] else _searcher_opener(values, db, started),
+        values["shard"],
+        values["save_profile"],
+        values["overwrite"],
+        values["cache"] or default_feature_cache(),
+    )
+    if kind in _TABLE_FORMATS:
+        write_results(run, values["out"], kind, columns)
+    else:
+        export_jobs(run)
+
+
+def write_results(run: SearchRun, out: str, kind: str, columns: Sequence[str]) -> None:
+    """Write a table of hits, a folder of alignments, or one alignment on standard output.
+
+    Args:
+        run: the run.
+        out: path of the table or folder; "-" is standard output.
+        kind: "m8", "a3m" or "sto".
+        columns: columns of the table.
+
+    Raises:
+        Exception: see `table.write_table`, `folder.write_alignments` and `print_alignment`.
+    """
+    if kind == "m8":
+        write_table(run, out, columns)
+        return
+    # imports the stores of runs, which tables do not need
+    from foldcli.search_runs.folder import print_alignment, write_alignments
+
+    if out == "-":
+        print_alignment(run, kind)
+    else:
+        write_alignments(run, Path(out), kind)
+
+
+def _table_columns(kind: str, format_output: str | None) -> tuple[str, ...]:
+    """Return the columns of a table.
+
+    Raises:
+        click.UsageError: a column does not exist, or the result is no table.
+    """
+    if format_output is None:
+        return DEFAULT_COLUMNS
+    if kind != "m8":
+        raise click.UsageError("--format-output is for --format m8 only.")
+    try:
+        return parse_columns(format_output)
+    except ValueError as error:
+        raise click.UsageError(f"--format-output: {error}") from error
+
+
+def _exact_options(values: dict[str, Any]) -> dict[str, Any]:
+    """Return the values of the options without default limits on E-value and number of hits.
+
+    Raises:
+        click.UsageError: names the first one that --exact does not support.
+    """
+    unsupported = {
+        "--format " + values["kind"]: values["kind"] != "m8",
+        "--server": values["server"] is not None,
+        "--partial": values["partial"],
+        "--profile": bool(values["profiles"]),
+        "--save-profile": values["save_profile"] is not None,
+        "--num-iterations": values["num_iterations"] is not None,
+    }
+    if given := next((option for option, is_given in unsupported.items() if is_given), None):
+        raise click.UsageError(f"--exact cannot be combined with {given}.")
+    limits = {"evalue": math.inf, "max_seqs": MAX_SEQS}
+    return {**values, **{name: limit for name, limit in limits.items() if values[name] is None}}
+
+
+def _alignment_settings(kind: str, values: dict[str, Any], threads: int) -> AlignmentSettings:
+    """Return the settings of searches and alignments.
+
+    Raises:
+        click.UsageError: an option of alignments is given for a table.
+    """
+    settings = AlignmentSettings.from_options(values, threads, tables=kind == "m8")
+    if kind == "m8" and settings.row_filter != AlignmentFilter():
+        raise click.UsageError(
+            "--max-seq-id, --qid, --qsc, --cov, --diff and --filter-min-enable are for --format a3m and sto: "
+            "tables keep all hits."
+        )
+    return settings
+
+
+def _search_part(
+    values: dict[str, Any],
+    sources: QuerySources,
+    settings: AlignmentSettings,
+    db: str,
+    columns: tuple[str, ...],
+    started: "GpuProcess | None",
+) -> None:
+    """Search one part of a split database."""
+    from foldcli.pipeline.search.searcher import DatabaseSource
+    from foldcli.search_runs.split import PartSearchRun, ResultFormat
+
+    run = PartSearchRun(
+        sources,
+        settings,
+        ResultFormat(values["kind"], columns),
+        DatabaseSource(db, values["device"], started=started).open_searcher,
+        values["previous"],
+        values["shard"],
+        values["overwrite"],
+    )
+    run.to_file(Path(values["out"]))
+
+
+def _check_molecules(values: Mapping[str, Any]) -> None:
+    """Check that jobs of molecules can be searched.
+
+    Raises:
+        click.UsageError: the network has none, or the search is of another kind.
+    """
+    from foldcli.families.registry import find_family
+
+    family = find_family(values["params"])
+    if not family.prepares_jobs:
+        raise click.UsageError("--params: only all-atom networks have jobs of molecules; leave it out")
+    if values["kind"] != "a3m" or values["profiles"] or values["partial"]:
+        raise click.UsageError(
+            "--params: jobs are searched with --format a3m, and without profiles or parts."
+        )
+    family.check_options({}, ())
+
+
+def _check_partial(values: Mapping[str, Any]) -> None:
+    """Refuse options that --partial does not support, and one that needs it.
+
+    Raises:
+        click.UsageError: one of them is set.
+    """
+    if not values["partial"]:
+        if values["previous"]:
+            raise click.UsageError("--previous is for --partial.")
+        return
+    if values["server"] is not None or values["save_profile"] is not None:
+        raise click.UsageError("--partial cannot be combined with --server or --save-profile.")
+    if values["out"] == "-":
+        raise click.UsageError("--partial writes a file: name it with -o.")
+
+
+def _check_jobs(values: Mapping[str, Any], given: Collection[str]) -> None:
+    """Refuse options that cannot be combined with jobs of other programs, and one that needs them.
+
+    Raises:
+        click.UsageError: one of them is set.
+    """
+    kind = values["kind"]
+    for name in {"msa_files", "templates"} & set(given):
+        if kind != "af3":
+            raise click.UsageError(f"--{name.replace('_', '-')} is for --format af3.")
+    if kind in _TABLE_FORMATS:
+        return
+    unsupported = {
+        "--partial": values["partial"],
+        "--profile": bool(values["profiles"]),
+        "--save-profile": values["save_profile"] is not None,
+        "-o -": values["out"] == "-",
+    }
+    if option := next((option for option, is_given in unsupported.items() if is_given), None):
+        raise click.UsageError(f"--format {kind} cannot be combined with {option}.")
+
+
+def _exact_opener(db: str) -> "Callable[[], Searcher]":
+    """Return a function that opens the database for an exact search."""
+
+    def open_database() -> "Searcher":
+        from foldcli.pipeline.search.searcher import DatabaseSource, ExactSearcher
+
+        return ExactSearcher(DatabaseSource(db, "cpu").open())
+
+    return open_database
+
+
+def _searcher_opener(
+    values: Mapping[str, Any], db: str, started: "GpuProcess | None"
+) -> "Callable[[], Searcher]":
+    """Return a function that opens the database, or connects to a server."""
+
+    def connect() -> "Searcher":
+        from foldcli.server.client import RemoteSearcher
+
+        return RemoteSearcher(values["server"])
+
+    def open_database() -> "Searcher":
+        # a client of a server needs no search engine
+        with without_collection():
+            from foldcli.pipeline.search.joined import open_joined
+            from foldcli.pipeline.search.searcher import DatabaseSource
+
+        return open_joined(DatabaseSource(db, values["device"], values["databases"][1:], started))
+
+    return open_database if values["server"] is None else connect

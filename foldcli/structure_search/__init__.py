@@ -1,0 +1,1 @@
+"""Searches by structure, and the superposition of their hits."""
