@@ -246,13 +246,14 @@ class AlphaFold3(nn.Module):
         # the second prediction needs no call before the capture
         graphed = size >= samples and len(trunk.single) <= MAX_GRAPHED_TOKENS
         positions = sample_positions(
-            GraphedFunction(denoise, self._has_sampled) if graphed else denoise,
+            denoise,
             inputs.atom_mask,
             draws,
             self.config.diffusion,
             samples=samples,
             steps=steps,
             progress=progress,
+            graphed=(lambda step: GraphedFunction(step, self._has_sampled)) if graphed else None,
         )
         self._has_sampled = self._has_sampled or steps > 1
         return positions
