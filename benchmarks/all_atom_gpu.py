@@ -1,37 +1,54 @@
 """Time and peak memory of the all-atom network on a GPU, with random parameters and a made-up protein.
 
-    python benchmarks/all_atom_gpu.py [--tokens 512,1024] [--precision bf16] [--kernels fused] [--profile N]
+    python benchmarks/all_atom_gpu.py [--tokens 512,1024] [--precision bf16] [--kernels fused] [--peer]
+        [--profile 256,512] [--longest 7000] [--agreement 256]
 
-Prints seconds of one cycle of the trunk, one denoising step of five samples, the confidence heads of one
-sample, and of a whole prediction with its scores (4 cycles, 200 steps, 5 samples), the first of its size and
-the second, with 1,024 rows of alignment and 8 atoms per token. --agreement 256 compares the trunk with that
-in float32.
+Prints seconds of one cycle of the trunk, one denoising step of five samples, all scores of five samples, and
+of a whole prediction (4 cycles, 200 steps, 5 samples), the first of its size and the faster of two others,
+with 1,024 rows of alignment and 8 atoms per token; then the measured and the planned peak of memory. --peer
+times OpenFold3 in the same process. --profile prints the slowest kernels of each phase. --longest predicts a
+long protein in one cycle with few blocks and steps, which need as much memory as all. --agreement compares
+the trunk with that in float32.
 """
 
 import argparse
+import copy
+import sys
 import time
+import types
 from collections.abc import Callable
+from dataclasses import replace
+from importlib.util import find_spec
 from statistics import median
 
 import numpy as np
 import torch
+from torch.profiler import ProfilerActivity, profile
 
 from cuda.fused.chunking import chunk_budget
+from model.alphafold3.confidence import TargetScorer
 from model.alphafold3.config import OPENBIND, P2, AlphaFold3Config
 from model.alphafold3.inputs import AlphaFold3Inputs
 from model.alphafold3.network import AlphaFold3
 from model.alphafold3.sampling import SeededDraws
+from model.planning.alphafold3 import GIB, PredictionSize, plan_prediction
+from msa.base.network_inputs import ALL_ATOM
 
 ATOMS_PER_TOKEN, TEMPLATES = 8, 4
 CYCLES, STEPS, SAMPLES, ROWS = 4, 200, 5, 1024
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
-# Seconds of a cycle, a step, the heads and the whole, by tokens: openfold3 0.5.0 with cuEquivariance as its
-# command runs it (float32 with TF32), random parameters, the same sizes, one NVIDIA H100.
-OPENFOLD3 = {512: (0.774, 0.063, 0.24, 16.0), 1024: (3.668, 0.152, 1.22, 46.4)}
 
 
-def make_inputs(tokens: int, rows: int) -> AlphaFold3Inputs:
+def make_inputs(tokens: int, rows: int, device: str) -> AlphaFold3Inputs:
     """Return a protein of random residues without templates."""
+    arrays: dict[str, np.ndarray | torch.Tensor] = dict(make_arrays(tokens, rows))
+    # not made on the CPU, since those of long proteins take long to copy
+    arrays["template_distogram"] = torch.zeros(TEMPLATES, tokens, tokens, 39, dtype=torch.int8, device=device)
+    return AlphaFold3Inputs.from_arrays(arrays, device)
+
+
+def make_arrays(tokens: int, rows: int) -> dict[str, np.ndarray]:
+    """Return the arrays of `make_inputs`."""
     generator = np.random.default_rng(0)
     index = np.arange(tokens)
     token = np.repeat(index, ATOMS_PER_TOKEN)
@@ -40,7 +57,7 @@ def make_inputs(tokens: int, rows: int) -> AlphaFold3Inputs:
     types = generator.integers(0, 20, tokens)
     zeros, ones = np.zeros(tokens, np.float32), np.ones(tokens, np.float32)
     empty = np.zeros((TEMPLATES, tokens), np.float32)
-    arrays: dict[str, np.ndarray] = {
+    return {
         "token_index": index, "residue_index": index + 1, "asym_id": ones, "entity_id": ones, "sym_id": ones,
         "restype": classes[types], "is_protein": ones, "is_rna": zeros, "is_dna": zeros, "is_ligand": zeros,
         "is_atomized": zeros, "cyclic_mask": zeros, "token_mask": ones,
@@ -55,10 +72,9 @@ def make_inputs(tokens: int, rows: int) -> AlphaFold3Inputs:
         "msa_mask": np.ones((rows, tokens)), "profile": classes[types], "deletion_mean": zeros,
         "template_restype": np.tile(classes[31], (TEMPLATES, tokens, 1)),
         "template_pseudo_beta_mask": empty, "template_backbone_frame_mask": empty,
-        "template_distogram": np.zeros((TEMPLATES, tokens, tokens, 39), np.float32),
+        "template_distogram": np.zeros((TEMPLATES, tokens, tokens, 39), np.int8),
         "template_unit_vector": np.zeros((TEMPLATES, tokens, tokens, 3), np.float32),
     }  # fmt: skip
-    return AlphaFold3Inputs.from_arrays(arrays)
 
 
 def make_network(config: AlphaFold3Config, precision: str, kernels: str) -> AlphaFold3:
@@ -90,32 +106,78 @@ def seconds(function: Callable[[], object], repeats: int = 3) -> float:
 
 def measure(network: AlphaFold3, tokens: int) -> None:
     """Print a row of the table."""
-    inputs = make_inputs(tokens, ROWS).to("cuda")
+    inputs = make_inputs(tokens, ROWS, "cuda")
     torch.cuda.reset_peak_memory_stats()
-    draws = SeededDraws(0)
+    draws, scorer = SeededDraws(0), TargetScorer(inputs)
 
     def predict() -> object:
         return network.predict(inputs, draws, cycles=CYCLES, steps=STEPS, samples=SAMPLES)
 
-    first, whole = seconds(predict, 0), seconds(predict, 0)
+    first, whole = seconds(predict, 0), min(seconds(predict, 0) for _ in range(2))
+    peak = torch.cuda.max_memory_allocated() / GIB
     trunk = network.trunk(inputs, draws, cycles=1)
-    cycle = seconds(lambda: network.trunk(inputs, draws, cycles=1), 2)
+    once, twice = (seconds(lambda n=n: network.trunk(inputs, draws, cycles=n), 3) for n in (1, 3))
+    few, many = (
+        seconds(lambda n=n: network.sample(inputs, trunk, draws, steps=n, samples=SAMPLES), 2)
+        for n in (5, 45)
+    )
+    positions = network.sample(inputs, trunk, draws, steps=5, samples=SAMPLES)
+    scores = seconds(lambda: network.score(inputs, trunk, positions, scorer), 2)
+    plan = plan_prediction(network.config, prediction_size(tokens, network), torch.cuda.mem_get_info()[0])
+    planned = (plan.needed + plan.loaded) / GIB
+    step = (many - few) / 40
+    print(
+        f"{tokens:6} {(twice - once) / 2:8.4f} {step:8.5f} {scores:8.3f} {first:8.2f} {whole:8.3f}"
+        f" {peak:8.2f} {planned:8.2f}",
+        flush=True,
+    )
 
-    def sample(steps: int) -> torch.Tensor:
-        return network.sample(inputs, trunk, draws, steps=steps, samples=SAMPLES)
 
-    few, many = seconds(lambda: sample(5), 2), seconds(lambda: sample(25), 2)
-    step = (many - few) / 20
-    positions = sample(5)
-    heads = seconds(lambda: network.heads(inputs, trunk, positions[0]), 2)
-    peak = torch.cuda.max_memory_allocated() / 2**30
-    peer = "".join(f"{x:9.3f}" for x in OPENFOLD3.get(tokens, ()))
-    print(f"{tokens:6} {cycle:8.3f} {step:8.4f} {heads:8.3f} {first:8.2f} {whole:8.2f} {peak:8.1f}  {peer}")
+def prediction_size(tokens: int, network: AlphaFold3) -> PredictionSize:
+    """Return the size of the made-up protein."""
+    half = network.linear_z.weight.dtype == torch.bfloat16
+    return PredictionSize(tokens, ATOMS_PER_TOKEN * tokens, ROWS, SAMPLES, TEMPLATES, half)
+
+
+def longest(config: AlphaFold3Config, tokens: int, blocks: int, steps: int) -> None:
+    """Predict a long protein in one cycle with few blocks, and compare its peak with the plan."""
+    confidence = replace(config.confidence, blocks=1)
+    config = replace(config, pairformer_blocks=blocks, confidence=confidence)
+    network = make_network(config, "bf16", "fused")
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    plan = plan_prediction(config, prediction_size(tokens, network), torch.cuda.mem_get_info()[0])
+    phases = ", ".join(f"{name} {size / GIB:.1f}" for name, size in plan.phases.items())
+    print(
+        f"{tokens} tokens planned, GiB: parameters {(plan.loaded + plan.copies) / GIB:.1f}, {phases}",
+        flush=True,
+    )
+    inputs = make_inputs(tokens, ROWS, "cuda")
+    start, phase = time.perf_counter(), torch.cuda.max_memory_allocated
+
+    def lap(name: str) -> None:
+        torch.cuda.synchronize()
+        print(f"  {name}: {time.perf_counter() - start:.1f} s, peak {phase() / GIB:.1f} GiB", flush=True)
+        torch.cuda.reset_peak_memory_stats()
+
+    draws, scorer = SeededDraws(0), TargetScorer(inputs)
+    with chunk_budget(plan.chunk_elements):
+        trunk = network.trunk(inputs, draws, cycles=1)
+        lap("trunk")
+        samples_at_once = plan.samples_at_once
+        positions = network.sample(
+            inputs, trunk, draws, steps=steps, samples=SAMPLES, samples_at_once=samples_at_once
+        )
+        lap(f"{steps} steps, {samples_at_once} samples at once")
+        prediction = network.score(inputs, trunk, positions, scorer)
+        lap("heads and scores")
+    is_finite = all(bool(x.isfinite().all()) for x in (prediction.positions, prediction.contacts))
+    print(f"{tokens} tokens: finite {is_finite}, planned {(plan.needed + plan.loaded) / GIB:.1f} GiB")
 
 
 def agreement(config: AlphaFold3Config, precision: str, kernels: str, tokens: int) -> None:
     """Print the relative difference of the representations from those in float32, after one cycle."""
-    inputs = make_inputs(tokens, 128).to("cuda")
+    inputs = make_inputs(tokens, 128, "cuda")
     exact = make_network(config, "fp32", "reference").trunk(inputs, SeededDraws(0), cycles=1)
     for name in dict.fromkeys(("reference", kernels)):
         trunk = make_network(config, precision, name).trunk(inputs, SeededDraws(0), cycles=1)
@@ -127,23 +189,111 @@ def agreement(config: AlphaFold3Config, precision: str, kernels: str, tokens: in
 
 
 def show_profile(network: AlphaFold3, tokens: int) -> None:
-    """Print the kernels that take most of a cycle, and of some steps."""
-    from torch.profiler import ProfilerActivity, profile
+    """Print the idle time of the GPU and the slowest kernels of each phase."""
+    inputs, draws = make_inputs(tokens, ROWS, "cuda"), SeededDraws(0)
+    scorer, trunk = TargetScorer(inputs), network.trunk(inputs, draws, cycles=1)
+    module = network.diffusion_module
+    positions = network.sample(inputs, trunk, draws, steps=2, samples=SAMPLES)
 
-    inputs, draws = make_inputs(tokens, ROWS).to("cuda"), SeededDraws(0)
-    trunk = network.trunk(inputs, draws, cycles=1)
-    for function in (
-        lambda: network.trunk(inputs, draws, cycles=1),
-        lambda: network.sample(inputs, trunk, draws, steps=10, samples=SAMPLES),
-    ):
+    @torch.inference_mode()
+    def conditions() -> object:
+        return module.conditions(inputs, trunk.features, trunk.single, trunk.pair, trunk.relative)
+
+    phases: dict[str, Callable[[], object]] = {
+        "trunk of 2 cycles": lambda: network.trunk(inputs, draws, cycles=2),
+        "conditions": conditions,
+        "20 steps": lambda: network.sample(inputs, trunk, draws, steps=20, samples=SAMPLES),
+        "scores": lambda: network.score(inputs, trunk, positions, scorer),
+    }
+    for name, function in phases.items():
         function()
+        function()
+        torch.cuda.synchronize()
         with profile(activities=[ProfilerActivity.CUDA]) as result:
             function()
             torch.cuda.synchronize()
-        table = result.key_averages().table(
-            sort_by="self_cuda_time_total", row_limit=14, max_name_column_width=70
+        print_kernels(f"{tokens} tokens, {name}", result)
+
+
+def print_kernels(title: str, result: profile, most: int = 25) -> None:
+    """Print how long the GPU was busy, and the kernels that took longest."""
+    events = [x for x in result.events() if x.device_type == torch.autograd.DeviceType.CUDA]
+    spans = sorted((x.time_range.start, x.time_range.end) for x in events)
+    busy, last = 0.0, spans[0][0]
+    for start, end in spans:
+        busy += max(0.0, end - max(start, last))
+        last = max(last, end)
+    span = last - spans[0][0]
+    idle = 1 - busy / span
+    print(f"== {title}: {span / 1000:.2f} ms, idle {idle:.0%}, {len(events)} kernels")
+    times: dict[str, list[float]] = {}
+    for event in events:
+        times.setdefault(event.name, []).append(event.time_range.end - event.time_range.start)
+    for name, values in sorted(times.items(), key=lambda item: -sum(item[1]))[:most]:
+        total = sum(values)
+        print(
+            f"{total:9.0f} us {total / span:5.1%} {len(values):5} x {total / len(values):7.1f}  {name[:85]}"
         )
-        print("\n".join(line[:72] + line[-90:] for line in table.splitlines()))
+
+
+class Peer:
+    """OpenFold3's network with random parameters, run as its command runs it: float32 with TF32.
+
+    Its triangle operations are cuEquivariance's if that is installed, otherwise its own Triton kernels.
+    """
+
+    def __init__(self, device: str = "cuda", blocks: int | None = None) -> None:
+        for name in ("gemmi", "biotite", "biotite.structure"):
+            if find_spec(name.partition(".")[0]) is None:  # only data pipelines call them
+                module = types.ModuleType(name)
+                module.__version__, module.set_leak_warnings, module.AtomArray = "0", lambda _: None, object
+                sys.modules[name] = module
+        from openfold3.core.model.primitives import initialization
+        from openfold3.projects.of3_all_atom.config.model_config import model_config
+        from openfold3.projects.of3_all_atom.model import OpenFold3
+
+        config, self.device = copy.deepcopy(model_config), device
+        self.kernels = "its Triton kernels"
+        memory = config.settings.memory.eval
+        # its preset "predict"
+        memory.chunk_size, memory.offload_inference.confidence_heads = 1024, True
+        memory.offload_inference.token_cutoff = 2800
+        if find_spec("cuequivariance_torch") is not None:
+            memory.use_cueq_triangle_kernels, memory.use_triton_triangle_kernels = True, False
+            self.kernels = "cuEquivariance"
+        if device == "cpu":
+            memory.use_triton_triangle_kernels, self.kernels = False, "no kernels"
+        architecture = config.architecture
+        if blocks is not None:
+            architecture.pairformer.no_blocks = architecture.msa.msa_module.no_blocks = blocks
+            architecture.diffusion_module.diffusion_transformer.no_blocks = blocks
+            architecture.heads.pairformer_embedding.pairformer.no_blocks = blocks
+        self.diffusion = architecture.shared.diffusion
+        self.diffusion.no_full_rollout_samples = SAMPLES
+        # its draws of initial parameters take a minute
+        zeros = types.SimpleNamespace(std=lambda **_: 1.0, rvs=lambda size, **_: np.zeros(size, np.float32))
+        initialization.truncnorm = zeros
+        self.network = OpenFold3(config).eval().requires_grad_(False).to(device)
+        for parameter in self.network.parameters():
+            if parameter.ndim > 1:
+                parameter.normal_(std=0.5 * parameter.shape[-1] ** -0.5)
+
+    def measure(self, tokens: int) -> str:
+        """Return seconds of a cycle and of whole predictions as text."""
+        arrays = make_arrays(tokens, ROWS) | {"num_paired_seqs": np.zeros(1)}
+        batch = {name: torch.as_tensor(x)[None].to(self.device) for name, x in arrays.items()}
+        index = {name for name, x in ALL_ATOM.items() if x.kind == "index"}
+        batch = {name: x.long() if name in index else x.float() for name, x in batch.items()}
+        torch.set_float32_matmul_precision("high")
+        times = []
+        with torch.no_grad():
+            for cycles, steps in ((1, 2), (1, 2), (CYCLES, STEPS)):
+                self.network.shared.num_recycles = cycles - 1
+                self.diffusion.no_full_rollout_steps = steps
+                times.append(seconds(lambda: self.network(dict(batch)), 0))
+            cycle = seconds(lambda: self.network.run_trunk(dict(batch), 1, inplace_safe=True), 1)
+        whole = f"first short call {times[0]:.1f}, whole {times[2]:.2f} s"
+        return f"{cycle:8.4f}  openfold3, {self.kernels}: {whole}"
 
 
 def main() -> None:
@@ -157,23 +307,35 @@ def main() -> None:
     parser.add_argument("--parameters", choices=("openbind", "p2"), default="openbind")
     parser.add_argument("--chunks", type=int, default=2**28, help="elements of intermediates held at once")
     parser.add_argument("--agreement", type=int)
-    parser.add_argument("--profile", type=int)
+    parser.add_argument("--peer", action="store_true", help="time openfold3, if it can be imported")
+    parser.add_argument("--profile", help="numbers of tokens")
+    parser.add_argument("--longest", help="numbers of tokens")
+    parser.add_argument("--blocks", type=int, default=2, help="of the pairformer, with --longest")
+    parser.add_argument("--steps", type=int, default=3, help="with --longest")
     options = parser.parse_args()
     config = {"openbind": OPENBIND, "p2": P2}[options.parameters]
     torch.backends.cuda.matmul.allow_tf32 = options.precision == "bf16"
-    print(torch.cuda.get_device_name(), options.parameters, options.precision, options.kernels)
+    print(torch.cuda.get_device_name(), options.parameters, options.precision, options.kernels, flush=True)
+    for tokens in sizes(options.longest):
+        longest(config, tokens, options.blocks, options.steps)
     if options.agreement:
         agreement(config, options.precision, options.kernels, options.agreement)
     network = make_network(config, options.precision, options.kernels)
-    print(
-        "tokens    cycle     step    heads    first    whole      GiB"
-        "   OpenFold3 on an H100: cycle, step, heads, whole"
-    )
+    print("tokens    cycle     step   scores    first    whole      GiB  planned")
     with chunk_budget(options.chunks):
-        for tokens in map(int, options.tokens.split(",")):
+        for tokens in sizes(options.tokens):
             measure(network, tokens)
-    if options.profile:
-        show_profile(network, options.profile)
+        for tokens in sizes(options.profile):
+            show_profile(network, tokens)
+    if options.peer:
+        peer = Peer()
+        for tokens in sizes(options.tokens):
+            print(f"{tokens:6} {peer.measure(tokens)}", flush=True)
+
+
+def sizes(text: str | None) -> list[int]:
+    """Return the numbers of a list."""
+    return [int(part) for part in (text or "").split(",") if part]
 
 
 if __name__ == "__main__":

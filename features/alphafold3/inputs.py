@@ -75,8 +75,7 @@ def build_sample(job: Job, settings: Settings, templates: TemplateRows | None = 
     atoms = build_atoms(job)
     tokens = build_tokens(atoms)
     check_tokens(job, len(tokens), settings)
-    generator = ConformerGenerator(settings.seed, settings.chiral_residues)
-    conformers = tuple(_conformer(job, atoms, index, generator) for index in range(len(atoms.molecules)))
+    conformers = _conformers(job, atoms, ConformerGenerator(settings.seed, settings.chiral_residues))
     rotations = np.random.default_rng(settings.seed)
     features = (
         token_features(atoms, tokens)
@@ -98,17 +97,17 @@ def _alignment_features(job: Job, atoms: Atoms, tokens: Tokens, settings: Settin
         raise InputError(error.reason, job.path, job.line) from None
 
 
-def _conformer(job: Job, atoms: Atoms, index: int, generator: ConformerGenerator) -> Conformer:
-    """Return the conformer of a reference molecule.
+def _conformers(job: Job, atoms: Atoms, generator: ConformerGenerator) -> tuple[Conformer, ...]:
+    """Return the conformers of all reference molecules.
 
     Raises:
         InvalidMolecule: RDKit finds none for a ligand drawn by the user, which the dictionary does not have.
     """
-    molecule = atoms.molecules[index]
-    conformer = generator.generate(molecule.component, molecule.in_polymer)
-    smiles = molecule.component.smiles
-    if smiles is not None and conformer.source == "none":
-        chain = atoms.chains[int(atoms.chain[np.argmax(atoms.molecule == index)])]
-        reason = f"RDKit finds no conformer for the SMILES string {smiles!r:.200}"
-        raise InvalidMolecule(reason, *job.place_of(chain.entity))
-    return conformer
+    conformers = generator.generate_all([(x.component, x.in_polymer) for x in atoms.molecules])
+    for index, (molecule, conformer) in enumerate(zip(atoms.molecules, conformers, strict=True)):
+        smiles = molecule.component.smiles
+        if smiles is not None and conformer.source == "none":
+            chain = atoms.chains[int(atoms.chain[np.argmax(atoms.molecule == index)])]
+            reason = f"RDKit finds no conformer for the SMILES string {smiles!r:.200}"
+            raise InvalidMolecule(reason, *job.place_of(chain.entity))
+    return tuple(conformers)

@@ -1,9 +1,12 @@
 """Reference conformers by RDKit (ETKDG version 3), with the dictionary's coordinates as fallback."""
 
+import logging
+import os
 import random
-from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from functools import lru_cache
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from rdkit import Chem, rdBase
@@ -13,12 +16,18 @@ from features.chemistry.components import Component
 from features.chemistry.errors import InvalidMolecule
 from features.chemistry.interrupts import interrupts_kept
 from features.chemistry.molecules import build_molecule, without_hydrogens
+from msa.base.threads import run_in_threads
 
 Source = Literal["rdkit", "ideal", "model", "none"]
 
 # tried in this order: macrocycles and porphyrins embed with the second or the third only
 _ATTEMPTS: tuple[tuple[str, ...], ...] = ((), ("useSmallRingTorsions",), ("useRandomCoords",))
 _MAX_SEED = 10**9
+# messages about molecules that get the dictionary's coordinates; RDKit can block them in one thread only
+rdBase.LogToPythonLogger()
+logging.getLogger("rdkit").disabled = True
+# conformers made at once, the threads that make them, and those that are kept
+_AHEAD, _MOST_THREADS, _KEPT = 128, 16, 2**15
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,10 +47,21 @@ class Conformer:
     source: Source
 
 
+class _Attempt(NamedTuple):
+    """All that the result of an attempt depends on; `chiral` keeps the dictionary's handedness."""
+
+    component: Component
+    chiral: bool
+    options: tuple[str, ...]
+    seed: int
+    time_limit: int
+
+
 class ConformerGenerator:
     """Conformers from one stream of random numbers: every call draws another one.
 
-    The same seed gives the same conformers in the same order, with the same version of RDKit.
+    The same seed gives the same conformers in the same order, with the same version of RDKit. Those of the
+    last jobs are kept, so that the jobs of a screen share those of their protein.
 
     Args:
         seed: seed of the stream.
@@ -54,53 +74,92 @@ class ConformerGenerator:
         self._random = random.Random(seed)
         self._chiral_residues = chiral_residues
         self._time_limit = time_limit
-        self._molecules: OrderedDict[tuple[int, bool], tuple[Component, Chem.Mol]] = OrderedDict()
 
     def generate(self, component: Component, in_polymer: bool = False) -> Conformer:
-        """Return a conformer; one from the dictionary, or an empty one, if RDKit finds none.
+        """Return a conformer of one component; see `generate_all`."""
+        return self.generate_all([(component, in_polymer)])[0]
+
+    def generate_all(self, components: Sequence[tuple[Component, bool]]) -> list[Conformer]:
+        """Return a conformer of each component; from the dictionary, or an empty one, if RDKit finds none.
 
         Args:
-            component: the component.
-            in_polymer: whether it is a residue of a polymer.
+            components: each with whether it is a residue of a polymer.
         """
-        try:
-            molecule = self._prepare(component, self._chiral_residues or not in_polymer)
-        except InvalidMolecule:
-            return stored_conformer(component)
-        for options in _ATTEMPTS:
-            embedded = self._embed(molecule, options)
-            if embedded is not None:
-                charges = np.array([atom.GetFormalCharge() for atom in embedded.GetAtoms()], np.int64)
-                positions = embedded.GetConformer().GetPositions().astype(np.float32)
-                return Conformer(positions, np.ones(len(component), bool), charges, "rdkit")
-        return stored_conformer(component)
+        requests = [(x, self._chiral_residues or not in_polymer) for x, in_polymer in components]
+        result: list[Conformer] = []
+        while len(result) < len(requests):
+            coming = requests[len(result) : len(result) + _AHEAD]
+            self._embed_ahead(coming)
+            for request in coming:
+                conformer, attempts = self._next(*request)
+                result.append(conformer)
+                if attempts > 1:  # the numbers ahead were drawn as if all first attempts succeeded
+                    break
+        return result
 
-    def _prepare(self, component: Component, chiral: bool) -> Chem.Mol:
-        """Return the component's molecule with hydrogens; molecules are kept for further calls."""
-        key = (id(component), chiral)
-        if key not in self._molecules:
-            molecule = Chem.AddHs(build_molecule(component, chiral))
-            # the component is kept too, or another could get its id
-            self._molecules[key] = (component, molecule)
-            if len(self._molecules) > 512:
-                self._molecules.popitem(last=False)
-        return self._molecules[key][1]
+    def _next(self, component: Component, chiral: bool) -> tuple[Conformer, int]:
+        """Return the next conformer of the stream, and the number of attempts."""
+        if _molecule(component, chiral) is None:
+            return stored_conformer(component), 0
+        for count, options in enumerate(_ATTEMPTS, 1):
+            attempt = self._draw(self._random, component, chiral, options)
+            _embed_all([attempt])
+            found = _embed(attempt)
+            if found is not None:
+                positions, charges = found
+                return Conformer(positions, np.ones(len(component), bool), charges, "rdkit"), count
+        return stored_conformer(component), len(_ATTEMPTS)
 
-    def _embed(self, molecule: Chem.Mol, options: tuple[str, ...]) -> Chem.Mol | None:
-        """Return the molecule with one conformer and without hydrogens; None if RDKit finds none."""
-        parameters: Any = rdDistGeom.ETKDGv3()
-        parameters.clearConfs = False
-        parameters.randomSeed = self._random.randint(0, _MAX_SEED)
-        parameters.timeout = self._time_limit
-        for option in options:
-            setattr(parameters, option, True)
-        molecule = Chem.Mol(molecule)
-        with rdBase.BlockLogs(), interrupts_kept():
-            try:
-                found = rdDistGeom.EmbedMolecule(molecule, parameters) >= 0
-            except (ValueError, RuntimeError):  # such as an atom type without parameters
-                found = False
-        return without_hydrogens(molecule) if found else None
+    def _embed_ahead(self, requests: Sequence[tuple[Component, bool]]) -> None:
+        """Make the first attempts of the next conformers on several threads."""
+        stream = random.Random()
+        stream.setstate(self._random.getstate())
+        _embed_all([self._draw(stream, *x, ()) for x in requests if _molecule(*x) is not None])
+
+    def _draw(
+        self, stream: random.Random, component: Component, chiral: bool, options: tuple[str, ...]
+    ) -> _Attempt:
+        return _Attempt(component, chiral, options, stream.randint(0, _MAX_SEED), self._time_limit)
+
+
+@lru_cache(maxsize=512)
+def _molecule(component: Component, chiral: bool) -> Chem.Mol | None:
+    """Return the molecule of a component with hydrogens; None if it is none."""
+    try:
+        return Chem.AddHs(build_molecule(component, chiral))
+    except InvalidMolecule:
+        return None
+
+
+def _embed_all(attempts: Sequence[_Attempt]) -> None:
+    """Make attempts on several threads; RDKit leaves the interpreter to others meanwhile."""
+    with interrupts_kept():
+        threads = min(len(os.sched_getaffinity(0)), _MOST_THREADS)
+        run_in_threads(lambda i, _: _embed(attempts[i]), [(i, i + 1) for i in range(len(attempts))], threads)
+
+
+@lru_cache(maxsize=_KEPT)
+def _embed(attempt: _Attempt) -> tuple[np.ndarray, np.ndarray] | None:
+    """Return the positions and the charges of an attempt; None if it fails."""
+    parameters: Any = rdDistGeom.ETKDGv3()
+    parameters.clearConfs = False
+    parameters.randomSeed = attempt.seed
+    parameters.timeout = attempt.time_limit
+    for option in attempt.options:
+        setattr(parameters, option, True)
+    prepared = _molecule(attempt.component, attempt.chiral)
+    if prepared is None:
+        return None
+    molecule = Chem.Mol(prepared)
+    try:
+        found = rdDistGeom.EmbedMolecule(molecule, parameters) >= 0
+    except (ValueError, RuntimeError):  # such as an atom type without parameters
+        found = False
+    if not found:
+        return None
+    embedded = without_hydrogens(molecule)
+    charges = np.array([atom.GetFormalCharge() for atom in embedded.GetAtoms()], np.int64)
+    return embedded.GetConformer().GetPositions().astype(np.float32), charges
 
 
 def stored_conformer(component: Component) -> Conformer:

@@ -51,8 +51,8 @@ year = {2024},
 comment = {AlphaFold 3, whose network OpenFold3's is a form of}
 }
 """
-# largest number of tokens of AlphaFold 3; the pair features of more would not fit into most machines
-MAX_TOKENS = 5120
+# more do not fit on one GPU; on smaller ones, the plan of a job's memory refuses fewer
+MAX_TOKENS = 8192
 # rows of a searched alignment that plans assume
 MAX_ROWS = 16384
 # packages of the extra `allatom`

@@ -5,7 +5,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -21,19 +21,22 @@ from model.alphafold3.sampling import SeededDraws
 from model.checkpoints.openfold3 import read_checkpoint
 from model.errors import OutOfMemory
 from model.layers.dropout import dropout
-from model.planning.alphafold3 import estimate_memory
+from model.planning.alphafold3 import GIB, SMALLEST, MemoryPlan, PredictionSize, plan_prediction
 from model.prediction import Prediction
 
 # GPU → tokens, seconds of a cycle and of a denoising step of five samples in bfloat16, with 1,024 rows and
 # 8 atoms per token, as measured by benchmarks/all_atom_gpu.py
 MEASURED_SECONDS = {
-    "NVIDIA H200": ((256, (0.143, 0.0084)), (512, (0.242, 0.0110)), (1024, (0.597, 0.0241))),
+    "NVIDIA H200": (
+        (256, (0.029, 0.0027)),
+        (512, (0.095, 0.0052)),
+        (1024, (0.459, 0.0100)),
+        (2048, (2.73, 0.0234)),
+    ),
 }
 MEASURED_SAMPLES = 5
 # share of the speed of matrix products that the network reaches on a CPU
 _CPU_EFFICIENCY = 0.8
-# elements of intermediates held at once on a GPU; then, if memory runs out
-_CHUNKS = (2**28, 2**24)
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,10 +47,10 @@ class AllAtomNetwork:
     device: str
 
     def start(self, work: NetworkJob, memory: DeviceMemory) -> Callable[[], tuple[Prediction, ...]]:
-        """Predict the samples of a job, then once more with smaller chunks if memory runs out.
+        """Predict the samples of a job as planned, then once more in small parts if memory runs out.
 
         Raises:
-            OutOfMemory: memory ran out twice.
+            OutOfMemory: the job does not fit, or memory ran out twice.
         """
         sample = work.sample
         samples = self._predict_within(work, memory)
@@ -63,22 +66,56 @@ class AllAtomNetwork:
         """Do nothing: the network has no kernels to compile."""
 
     def _predict_within(self, work: NetworkJob, memory: DeviceMemory) -> Samples:
+        if not memory.is_planned:
+            return self._predict(work, None, None)
+        plan = self._plan(work, memory)
         shortage = ""
-        for chunks in (None,) if self.device == "cpu" else _CHUNKS:
+        for parts in ((plan.chunk_elements, plan.samples_at_once), SMALLEST):
             try:
-                return self._predict(work, chunks)
+                return self._predict(work, *parts)
             except torch.OutOfMemoryError as error:
                 # only the text: the error's traceback would keep the tensors of the failed attempt
                 message = str(error)
             shortage = memory.describe_shortage(message)
-            if chunks == _CHUNKS[0]:
+            if parts != SMALLEST:
                 logger.warning(
-                    "%s: memory ran out (%s); trying once more with smaller chunks", work.name, shortage
+                    "%s: memory ran out (%s); trying once more in smaller parts", work.name, shortage
                 )
         tokens = len(work.sample.features["token_mask"])
-        raise OutOfMemory(f"{tokens} tokens, {shortage}; tried twice, with smaller chunks the second time")
+        raise OutOfMemory(f"{tokens} tokens, {shortage}; tried twice, in smaller parts the second time")
 
-    def _predict(self, work: NetworkJob, chunk_elements: int | None) -> Samples:
+    def _plan(self, work: NetworkJob, memory: DeviceMemory) -> MemoryPlan:
+        """Return the plan of a job.
+
+        Raises:
+            OutOfMemory: even the smallest parts do not fit.
+        """
+        features, settings = work.sample.features, cast(Any, work.settings)
+        rows, tokens = features["msa_mask"].shape[-2:]
+        half = self.model.linear_z.weight.dtype == torch.bfloat16
+        size = PredictionSize(
+            tokens,
+            features["atom_mask"].shape[-1],
+            rows,
+            settings.num_samples,
+            features["template_restype"].shape[-3],
+            half,
+        )
+        available = memory.available_bytes()
+        plan = plan_prediction(self.model.config, size, available)
+        if not plan.fits:
+            raise OutOfMemory(
+                f"{tokens:,} tokens need {plan.needed / GIB:.1f} GiB, and {available / GIB:.1f} GiB are free"
+            )
+        logger.debug(
+            "%s: %.1f GiB expected at the peak, %d samples at once",
+            work.name,
+            plan.needed / GIB,
+            plan.samples_at_once,
+        )
+        return plan
+
+    def _predict(self, work: NetworkJob, chunk_elements: int | None, samples_at_once: int | None) -> Samples:
         settings: Any = work.settings
         inputs = AlphaFold3Inputs.from_arrays(work.sample.features, self.device)
         cycles, total = settings.num_recycles + 1, settings.num_passes
@@ -93,6 +130,7 @@ class AllAtomNetwork:
                 samples=settings.num_samples,
                 progress=lambda steps: work.progress(cycles + steps, total),
                 chunk_elements=chunk_elements,
+                samples_at_once=samples_at_once,
             )
 
 
@@ -115,14 +153,13 @@ def load_network(path: Path, settings: Any, device: str) -> AllAtomNetwork:
 
 
 def estimate_bytes(variant: str, size: JobSize, rows: int, settings: Any, memory: DeviceMemory) -> int:
-    """Return an estimate of the peak memory of a job; see `model.planning.alphafold3.estimate_memory`."""
+    """Return the peak memory of a job with its parameters; see `model.planning.alphafold3`."""
     config = P2 if variant == "p2" else OPENBIND
-    number = 2 if settings.precision == "bf16" else 4
-    estimate = estimate_memory(
-        config, size.tokens, size.atoms, rows, settings.num_samples, dtype_bytes=number,
-        on_gpu=memory.device != "cpu",
-    )  # fmt: skip
-    return estimate.peak
+    half, on_gpu = settings.precision == "bf16", memory.device != "cpu"
+    prediction = PredictionSize(size.tokens, size.atoms, rows, settings.num_samples, half=half, on_gpu=on_gpu)
+    available = memory.available_bytes() if on_gpu else 0
+    plan = plan_prediction(config, prediction, available)
+    return plan.needed + plan.loaded
 
 
 def estimate_seconds(tokens: int, settings: Any, memory: DeviceMemory) -> float | None:

@@ -277,6 +277,11 @@ class NoisyPositionEmbedder(nn.Module):
         self.linear_z = linear(pair_channels, config.pair_channels)
         self.linear_r = linear(3, config.channels)
 
+    def token_pair(self, pair: torch.Tensor) -> torch.Tensor:
+        """Project rows of the pair conditioning [n, N, Z] to the channels of atom pairs, [n, N, P]."""
+        projected: torch.Tensor = self.linear_z(self.layer_norm_z(pair))
+        return projected
+
 
 @dataclass(frozen=True)
 class AtomConditions:
@@ -327,7 +332,7 @@ class AtomEncoder(nn.Module):
 
         Args:
             inputs: the target.
-            trunk: single [N, S] and conditioned pair [N, N, Z] representation.
+            trunk: single representation [N, S], and projected pair conditioning [N, N, P].
         """
         windows = AtomWindows.of(inputs.atom_mask, self.config.queries, self.config.keys)
         mask = windows.mask[..., None]
@@ -336,11 +341,9 @@ class AtomEncoder(nn.Module):
             noisy = self.noisy_position_embedder
             token = inputs.atom_to_token_index
             single = single + noisy.linear_s(noisy.layer_norm_s(trunk[0]))[token]
-            # projected before it is gathered
-            token_pair = noisy.linear_z(noisy.layer_norm_z(trunk[1]))  # [N, N, P]
             query_token = windows.queries(token[:, None])  # [W, Q, 1]
             key_token = windows.keys(token[:, None]).transpose(-1, -2)  # [W, 1, K]
-            pair = pair + token_pair[query_token, key_token] * mask
+            pair = pair + trunk[1][query_token, key_token] * mask
         activated = F.relu(single)
         query_part = windows.queries(self.linear_l(activated))[:, :, None]
         key_part = windows.keys(self.linear_m(activated))[:, None]
@@ -408,15 +411,15 @@ class TokenMembers:
     """The atoms of each token by their rank in it.
 
     Args:
-        atoms: int64 [N] for each rank, an atom of each token.
-        weights: [N, 1] for each rank, 1 where the token has such an atom.
+        atoms: int64 [N, R], an atom of each token for each rank.
+        weights: [N, R], 1 where the token has such an atom.
         count: [N, 1], number of atoms, at least 1.
         matrix: [N, A], 1 for the atoms of a token, while gradients are recorded (those of a product need no
             sorting), otherwise None.
     """
 
-    atoms: tuple[torch.Tensor, ...]
-    weights: tuple[torch.Tensor, ...]
+    atoms: torch.Tensor
+    weights: torch.Tensor
     count: torch.Tensor
     matrix: torch.Tensor | None
 
@@ -425,25 +428,25 @@ class TokenMembers:
         """Return the atoms of a target's tokens."""
         counts = inputs.num_atoms_per_token * inputs.token_mask.to(torch.int64)
         last = len(inputs.atom_mask) - 1
-        ranks = range(int(counts.max()))
-        atoms = tuple((inputs.start_atom_index + rank).clamp(max=last) for rank in ranks)
+        rank = torch.arange(int(counts.max()), device=counts.device)
+        atoms = (inputs.start_atom_index[:, None] + rank).clamp(max=last)
         mask = inputs.atom_mask
-        weights = tuple(((rank < counts).to(mask) * mask[atom])[:, None] for rank, atom in enumerate(atoms))
+        weights = (rank < counts[:, None]).to(mask) * mask[atoms]
         matrix = None
         if torch.is_grad_enabled():
-            matrix = mask.new_zeros(len(counts), len(mask))
-            for atom, weight in zip(atoms, weights, strict=True):
-                matrix.scatter_add_(1, atom[:, None], weight)
+            matrix = mask.new_zeros(len(counts), len(mask)).scatter_add_(1, atoms, weights)
         return cls(atoms, weights, counts.clamp(min=1)[:, None], matrix)
 
     def mean(self, x: torch.Tensor) -> torch.Tensor:
         """Average atoms x [S, A, C] by token, summing in a fixed order: [S, N, C]."""
         if self.matrix is not None:
             return self.matrix.to(x.dtype) @ x / self.count.to(x.dtype)
-        total = x.new_zeros(x.shape[0], len(self.count), x.shape[2])
-        for atom, weight in zip(self.atoms, self.weights, strict=True):
-            total += x[:, atom] * weight
-        return total / self.count
+        atoms = self.atoms + x.shape[1] * torch.arange(len(x), device=x.device)[:, None, None]
+        weights = self.weights.expand(len(x), -1, -1)
+        total = F.embedding_bag(
+            atoms.flatten(0, 1), x.flatten(0, 1), mode="sum", per_sample_weights=weights.flatten(0, 1)
+        )
+        return total.view(len(x), -1, x.shape[2]) / self.count
 
     def spread(self, x: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
         """Return the values [S, A, C] of each atom's token, int64 [A], given those of tokens x [S, N, C]."""

@@ -115,13 +115,15 @@ class MsaBlock(nn.Module):
             config.pair, kernels, transposed_ending_bias=config.transposed_ending_bias
         )
 
-    def forward(self, msa: torch.Tensor, pair: torch.Tensor, msa_mask: Mask, pair_mask: Mask) -> None:
-        """Update msa [R, N, M] and pair [N, N, C] in place; msa_mask is [R, N], pair_mask [N, N]."""
+    def forward(
+        self, msa: torch.Tensor, pair: torch.Tensor, msa_mask: Mask, pair_mask: Mask
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Update msa [R, N, M] and pair [N, N, C] in place and return them; masks are [R, N] and [N, N]."""
         self.outer_product_mean(pair, msa, msa_mask)
         if self.msa_att_row is not None and self.msa_transition is not None:
             self.msa_att_row(msa, pair, pair_mask)
             self.msa_transition(msa, msa_mask)
-        self.pair_stack(pair, pair_mask)
+        return msa, self.pair_stack(pair, pair_mask)
 
 
 class SingleAttention(BiasProjection):
@@ -168,11 +170,14 @@ class MsaModule(nn.Module):
         super().__init__()
         last = config.msa.blocks - 1
         self.blocks = nn.ModuleList([MsaBlock(config, kernels, last=i == last) for i in range(last + 1)])
+        stacks = (self.blocks[:last], self.blocks[last:])
+        self.graphed = [GraphedModules(blocks) for blocks in stacks if len(blocks)]
 
-    def forward(self, msa: torch.Tensor, pair: torch.Tensor, msa_mask: Mask, pair_mask: Mask) -> None:
-        """Update msa [R, N, M] and pair [N, N, C] in place; msa_mask is [R, N], pair_mask [N, N]."""
-        for block in self.blocks:
-            block(msa, pair, msa_mask, pair_mask)
+    def forward(self, msa: torch.Tensor, pair: torch.Tensor, msa_mask: Mask, pair_mask: Mask) -> torch.Tensor:
+        """Return the updated pair [N, N, C]; it and msa [R, N, M] are overwritten, masks as in blocks."""
+        for blocks in self.graphed:
+            msa, pair = blocks(len(pair), msa, pair, msa_mask, pair_mask)
+        return pair
 
 
 class Pairformer(nn.Module):

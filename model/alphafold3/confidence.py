@@ -5,16 +5,17 @@ OpenFold3's scores differ from them, they are OpenFold3's.
 """
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import NamedTuple
 
 import torch
 
-from model.alphafold3.heads import ConfidenceLogits, by_residue_type
+from model.alphafold3.heads import ErrorRows, by_residue_type
 from model.alphafold3.inputs import AlphaFold3Inputs
-from model.alphafold3.surface import disorder
-from model.confidence.flags import chains_clash
+from model.alphafold3.surface import Surface
+from model.confidence.flags import clash
 
 LARGEST_ERROR = 32.0
 DISTOGRAM_RANGE = (2.0, 22.0)
@@ -60,55 +61,118 @@ class Confidence:
     bespoke_iptm: torch.Tensor
 
 
-@torch.no_grad()
-def score_sample(
-    inputs: AlphaFold3Inputs,
-    positions: torch.Tensor,
-    logits: ConfidenceLogits,
-    distogram: torch.Tensor,
-    radii: torch.Tensor | None = None,
-) -> Confidence:
-    """Compute all scores of a structure.
+class TargetScorer:
+    """The scores of the structures of one target.
+
+    What all structures share is computed once, and nothing waits for a GPU after that.
 
     Args:
         inputs: the target.
-        positions: [A, 3], Å.
-        logits: the heads' logits.
-        distogram: [N, N, 64], logits.
-        radii: see `model.alphafold3.surface.disorder`.
+
+    Attributes:
+        surface: finds the exposed residues.
     """
-    pde = _expectation(logits.pde, LARGEST_ERROR)
-    probabilities = logits.pae.softmax(dim=-1)
-    contacts = contact_probability(distogram)
-    framed = token_frames(inputs, positions).valid
-    score = _TmScore(probabilities, framed, inputs.asym_id)
-    mask = inputs.token_mask.bool()
-    ptm, iptm = score(mask), score(mask, interface=True)
-    exposed = disorder(inputs, positions, radii)
-    clash = _has_clash(inputs, positions)
-    chains = tuple(int(chain) for chain in inputs.asym_id[mask].unique())
-    members = [mask & (inputs.asym_id == chain) for chain in chains]
-    pairs = _chain_pair_iptm(score, members)
-    return Confidence(
-        plddt=100 * _expectation(logits.plddt, 1.0),
-        pae=probabilities @ _centers(probabilities, LARGEST_ERROR),
-        pde=pde,
-        gpde=(contacts * pde).sum() / (contacts.sum() + 1e-8),
-        ptm=ptm,
-        iptm=iptm,
-        disorder=exposed,
-        has_clash=clash,
-        ranking_score=0.8 * iptm + 0.2 * ptm + 0.5 * exposed - 100 * clash,
-        chains=chains,
-        chain_ptm=torch.stack([score(member) for member in members]),
-        chain_pair_iptm=pairs,
-        bespoke_iptm=_bespoke_iptm(pairs, members, framed, inputs.is_ligand),
-    )
+
+    def __init__(self, inputs: AlphaFold3Inputs) -> None:
+        self._inputs, self.surface = inputs, Surface(inputs)
+        mask = inputs.token_mask.bool()
+        self.chains = tuple(inputs.asym_id[mask].unique().tolist())
+        self._members = [mask & (inputs.asym_id == chain) for chain in self.chains]
+        self._pairs = list(combinations(range(len(self.chains)), 2))
+        unions = [self._members[i] | self._members[j] for i, j in self._pairs]
+        self._sets = [mask, *self._members], [mask, *unions]
+        self._scales = [
+            [_tm_scale(count) for count in torch.stack(sets).sum(dim=-1).tolist()] for sets in self._sets
+        ]
+        self._atomized = inputs.is_atomized.nonzero()[:, 0]
+        self._polymers = _polymer_atoms(inputs)
+
+    @torch.no_grad()
+    def __call__(
+        self, positions: torch.Tensor, plddt: torch.Tensor, errors: ErrorRows, contacts: torch.Tensor
+    ) -> Confidence:
+        """Compute all scores of a structure, without its disorder; see `with_disorder`.
+
+        Args:
+            positions: [A, 3], Å.
+            plddt: [A, 50], logits.
+            errors: logits of the aligned and distance errors by rows.
+            contacts: [N, N], probability of a contact; see `contact_map`.
+        """
+        inputs = self._inputs
+        pae, pde = torch.empty_like(contacts), torch.empty_like(contacts)
+        sums = [pae.new_empty(len(sets), len(pae)) for sets in self._sets]
+        for rows, aligned, distance in errors:
+            probabilities = aligned.softmax(dim=-1)
+            pae[rows] = probabilities @ _centers(probabilities, LARGEST_ERROR)
+            pde[rows] = _expectation(distance, LARGEST_ERROR)
+            self._add_rows(sums, rows, probabilities)
+        framed = token_frames(inputs, positions, atomized=self._atomized).valid
+        ptm, iptm = (self._best(sums[kind], kind, framed) for kind in (0, 1))
+        pairs = pae.new_zeros(len(self.chains), len(self.chains))
+        for (i, j), value in zip(self._pairs, iptm[1:], strict=True):
+            pairs[i, j] = pairs[j, i] = value
+        clash = _has_clash(positions, self._polymers)
+        return Confidence(
+            plddt=100 * _expectation(plddt, 1.0),
+            pae=pae,
+            pde=pde,
+            gpde=(contacts * pde).sum() / (contacts.sum() + 1e-8),
+            ptm=ptm[0],
+            iptm=iptm[0],
+            disorder=torch.zeros_like(clash),
+            has_clash=clash,
+            ranking_score=0.8 * iptm[0] + 0.2 * ptm[0] - 100 * clash,
+            chains=self.chains,
+            chain_ptm=torch.stack(ptm[1:]),
+            chain_pair_iptm=pairs,
+            bespoke_iptm=_bespoke_iptm(pairs, self._members, framed, inputs.is_ligand),
+        )
+
+    def _add_rows(self, sums: list[torch.Tensor], rows: slice, probabilities: torch.Tensor) -> None:
+        """Write the sums of the expected TM scores [n, N] of some rows, for each set of tokens.
+
+        The first sums are over the pairs within a set, the second ones over those of different chains
+        (equations 17 and 18).
+        """
+        asym_id = self._inputs.asym_id
+        different = asym_id[rows, None] != asym_id
+        expected: dict[float, torch.Tensor] = {}
+        for kind, (sets, scales) in enumerate(zip(self._sets, self._scales, strict=True)):
+            for index, (tokens, scale) in enumerate(zip(sets, scales, strict=True)):
+                if scale not in expected:
+                    weights = 1 / (1 + (_centers(probabilities, LARGEST_ERROR) / scale) ** 2)
+                    expected[scale] = probabilities @ weights
+                counted = different & tokens if kind else tokens
+                sums[kind][index, rows] = (expected[scale] * counted).sum(dim=-1)
+
+    def _best(self, sums: torch.Tensor, kind: int, framed: torch.Tensor) -> list[torch.Tensor]:
+        """Return the score of each set: the largest mean of a token that has a frame."""
+        result = []
+        for total, tokens in zip(sums, self._sets[kind], strict=True):
+            count = tokens.sum().expand_as(total)
+            if kind:
+                for member in self._members:
+                    count = torch.where(member, count - (tokens & member).sum(), count)
+            mean = total / count.clamp(min=1)
+            result.append(mean.masked_fill(~(framed & tokens), 0).max())
+        return result
+
+
+def with_disorder(confidence: Confidence, share: float) -> Confidence:
+    """Return the scores of a structure with the share of exposed residues, which the ranking counts."""
+    disorder = confidence.disorder + share
+    return replace(confidence, disorder=disorder, ranking_score=confidence.ranking_score + 0.5 * disorder)
+
+
+def _tm_scale(count: int) -> float:
+    """Return TM-score's normalisation for a number of tokens; its length is at least 19."""
+    return float(1.24 * (max(count, 19) - 15) ** (1 / 3) - 1.8)
 
 
 def _centers(x: torch.Tensor, upper: float) -> torch.Tensor:
     """Return the centres of the bins between 0 and `upper` of x [..., B]."""
-    edges = torch.linspace(0, upper, x.shape[-1] + 1).to(x)
+    edges = torch.linspace(0, upper, x.shape[-1] + 1, dtype=x.dtype, device=x.device)
     return edges[:-1] + upper / x.shape[-1] / 2
 
 
@@ -117,50 +181,15 @@ def _expectation(logits: torch.Tensor, upper: float) -> torch.Tensor:
     return logits.softmax(dim=-1) @ _centers(logits, upper)
 
 
-def contact_probability(distogram: torch.Tensor) -> torch.Tensor:
-    """Return the probability [N, N] that tokens are within 8 Å, from logits [N, N, B]."""
+def contact_map(logits: Iterable[torch.Tensor]) -> torch.Tensor:
+    """Return the probability [N, N] that tokens are within 8 Å, from logits by rows [n, N, B]."""
+    return torch.cat([_contact_probability(rows) for rows in logits])
+
+
+def _contact_probability(distogram: torch.Tensor) -> torch.Tensor:
     ends = torch.linspace(*DISTOGRAM_RANGE, distogram.shape[-1] + 1)[1:]
     bins = int((ends <= CONTACT_DISTANCE).sum())
     return distogram.softmax(dim=-1)[..., :bins].sum(dim=-1)
-
-
-class _TmScore:
-    """Predicted TM scores (equations 17 and 18) of sets of tokens.
-
-    Args:
-        probabilities: [N, N, B], of the bins of the aligned error.
-        framed: bool [N], tokens with a frame.
-        asym_id: [N], numbers of the chains.
-    """
-
-    def __init__(self, probabilities: torch.Tensor, framed: torch.Tensor, asym_id: torch.Tensor) -> None:
-        self._probabilities, self._framed, self._asym_id = probabilities, framed, asym_id
-
-    def __call__(self, tokens: torch.Tensor, *, interface: bool = False) -> torch.Tensor:
-        """Return the score of tokens bool [N]; in an interface, only pairs of different chains count."""
-        index = tokens.nonzero()[:, 0]
-        count = max(len(index), 1)
-        if not len(index):
-            return self._probabilities.new_zeros(())
-        # TM-score's normalisation; its length is at least 19
-        scale = 1.24 * (max(count, 19) - 15) ** (1 / 3) - 1.8
-        weights = 1 / (1 + (_centers(self._probabilities, LARGEST_ERROR) / scale) ** 2)
-        expected = self._probabilities[index[:, None], index] @ weights  # [n, n]
-        if interface:
-            chains = self._asym_id[index]
-            different = (chains[:, None] != chains).to(expected)
-            by_frame = (expected * different).sum(dim=-1) / different.sum(dim=-1).clamp(min=1e-8)
-        else:
-            by_frame = expected.sum(dim=-1) / count
-        return by_frame.masked_fill(~self._framed[index], 0).max()
-
-
-def _chain_pair_iptm(score: _TmScore, members: list[torch.Tensor]) -> torch.Tensor:
-    """Return the ipTM of each pair of chains, [C, C], given the tokens of each chain."""
-    pairs = score(members[0]).new_zeros(len(members), len(members))
-    for i, j in combinations(range(len(members)), 2):
-        pairs[i, j] = pairs[j, i] = score(members[i] | members[j], interface=True)
-    return pairs
 
 
 def _bespoke_iptm(
@@ -185,14 +214,21 @@ def _bespoke_iptm(
     return torch.where(ligand[:, None], first, of_pair) * others
 
 
-def _has_clash(inputs: AlphaFold3Inputs, positions: torch.Tensor) -> torch.Tensor:
-    """Return 1 if two polymer chains have many atoms within 1.1 Å, otherwise 0 (section 5.9.2)."""
+def _polymer_atoms(inputs: AlphaFold3Inputs) -> list[torch.Tensor]:
+    """Return the indices of the real atoms of each chain that is a polymer."""
     token = inputs.atom_to_token_index
     polymer = (inputs.is_protein | inputs.is_rna | inputs.is_dna)[token]
     chain, real = inputs.asym_id[token], inputs.atom_mask.bool()
-    members = [(chain == number) for number in chain[real].unique()]
-    atoms = [positions[member & real] for member in members if bool(polymer[member].all())]
-    return positions.new_tensor(float(chains_clash(atoms)))
+    members = [chain == number for number in chain[real].unique()]
+    return [(member & real).nonzero()[:, 0] for member in members if bool(polymer[member].all())]
+
+
+def _has_clash(positions: torch.Tensor, polymers: list[torch.Tensor]) -> torch.Tensor:
+    """Return 1 if two polymer chains clash, otherwise 0."""
+    found = positions.new_zeros((), dtype=torch.bool)
+    for first, second in combinations(polymers, 2):
+        found = found | clash(positions[first], positions[second])
+    return found.to(positions)
 
 
 class TokenFrames(NamedTuple):
@@ -208,7 +244,10 @@ class TokenFrames(NamedTuple):
 
 
 def token_frames(
-    inputs: AlphaFold3Inputs, positions: torch.Tensor, mask: torch.Tensor | None = None
+    inputs: AlphaFold3Inputs,
+    positions: torch.Tensor,
+    mask: torch.Tensor | None = None,
+    atomized: torch.Tensor | None = None,
 ) -> TokenFrames:
     """Return the frames of a structure.
 
@@ -219,13 +258,14 @@ def token_frames(
         inputs: the target.
         positions: [A, 3], Å.
         mask: [A], 1 for atoms whose position is known; None for all real atoms.
+        atomized: indices of the atomized tokens, if they are known.
     """
     known = (inputs.atom_mask if mask is None else mask).bool()
     last = len(inputs.atom_mask) - 1
     atoms = inputs.start_atom_index[:, None] + by_residue_type(inputs, _FRAMES)  # [N, 3]
     atoms = atoms.clamp(max=last)
     valid = inputs.token_mask.bool() & ~inputs.is_ligand & known[atoms].all(dim=-1)
-    atomized = inputs.is_atomized.nonzero()[:, 0]
+    atomized = inputs.is_atomized.nonzero()[:, 0] if atomized is None else atomized
     if len(atomized):
         frames = _neighbour_frames(inputs, positions, known, atomized)
         atoms[atomized], valid[atomized] = frames.atoms, frames.valid

@@ -6,7 +6,7 @@ computed once for a prediction. Algorithm numbers are those of the supplement of
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import cast
 
@@ -30,6 +30,7 @@ from model.alphafold3.layers import (
     ConditionedTransition,
     GatedAttention,
     Mask,
+    Modulation,
     Transition,
     joint_modulations,
     linear,
@@ -76,18 +77,29 @@ class DiffusionConditioning(nn.Module):
         self.linear_n = linear(noise, single)
         self.transition_s = nn.ModuleList([Transition(single, 2) for _ in range(2)])
 
-    def pair(self, trunk_pair: torch.Tensor, relative: RelativePositions, mask: Mask) -> torch.Tensor:
-        """Compute the pair conditioning [N, N, Z] (lines 1 to 3, 5)."""
+    def pair(
+        self,
+        trunk_pair: torch.Tensor,
+        relative: RelativePositions,
+        mask: Mask,
+        rows: slice = slice(None),
+    ) -> torch.Tensor:
+        """Compute some rows [n, N, Z] of the pair conditioning (lines 1 to 3, 5); mask is [N, N]."""
         recorded = torch.is_grad_enabled()  # operations in place have no gradient
         dtype = trunk_pair.dtype if recorded else self.linear_z.weight.dtype
-        projected = []
-        for rows in row_slices(trunk_pair, 4 * trunk_pair.shape[1] * self.linear_z.in_features):
-            parts = [trunk_pair[rows].to(dtype), relative.features(rows, dtype)]
-            projected.append(self.linear_z(self.layer_norm_z(torch.cat(parts, dim=-1))))
-        result = torch.cat(projected)
+        row_mask = None if mask is None else mask[rows]
+        parts = [trunk_pair[rows].to(dtype), relative.features(rows, dtype)]
+        result = self.linear_z(self.layer_norm_z(torch.cat(parts, dim=-1)))
         for transition in cast(Iterable[Transition], self.transition_z):
-            result = result + transition.update(result, mask) if recorded else transition(result, mask)
+            result = (
+                result + transition.update(result, row_mask) if recorded else transition(result, row_mask)
+            )
         return result
+
+    @property
+    def pair_elements(self) -> int:
+        """Elements of the intermediates of `pair` for each pair of tokens."""
+        return 4 * self.linear_z.in_features + 2 * self.linear_z.out_features
 
     def single(self, trunk_single: torch.Tensor, features: torch.Tensor) -> torch.Tensor:
         """Compute the single conditioning [N, S] without the noise level (lines 6 and 7)."""
@@ -153,31 +165,31 @@ class TokenTransformer(nn.Module):
             self.layer_norm_z = scale_norm(config.pair.channels)
         self.blocks = nn.ModuleList([TokenBlock(config) for _ in range(config.diffusion.blocks)])
 
-    def biases(self, pair: torch.Tensor, mask: Mask) -> tuple[torch.Tensor, ...]:
-        """Return the bias [H, N, N] of each block, with the penalty of masked keys, from pair [N, N, Z].
+    def empty_biases(self, pair: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Return memory for the bias [H, N, N] of each block; pair is [N, N, Z].
 
         In half precision, keys are padded; see `cuda.fused.attention`.
         """
-        if torch.is_grad_enabled():
-            return self._joint_biases(pair, mask)
-        result = []
-        for block in cast(Iterable[TokenBlock], self.blocks):
-            attention = block.attention_pair_bias
-            norm = self.layer_norm_z if self.shared_pair_norm else attention.layer_norm_z
-            heads, keys = attention.linear_z.out_features, pair.shape[1]
-            if self.half_precision:
-                bias = pair.new_full((heads, len(pair), padded_keys(keys)), float("-inf"), dtype=HALF)
-            else:
-                bias = pair.new_empty(heads, len(pair), keys)
-            for rows in row_slices(pair, 2 * keys * pair.shape[2]):
-                bias[:, rows, :keys] = attention.linear_z(norm(pair[rows])).permute(2, 0, 1)
-            if mask is not None:
-                bias[..., :keys] += MASK_PENALTY * (1 - mask)
-            result.append(bias)
-        return tuple(result)
+        tokens, first = len(pair), cast(TokenBlock, self.blocks[0]).attention_pair_bias
+        dtype = HALF if self.half_precision else first.linear_z.weight.dtype
+        keys = padded_keys(tokens) if self.half_precision else tokens
+        shape = (first.linear_z.out_features, tokens, keys)
+        return tuple(pair.new_full(shape, float("-inf"), dtype=dtype) for _ in self.blocks)
 
-    def _joint_biases(self, pair: torch.Tensor, mask: Mask) -> tuple[torch.Tensor, ...]:
-        """Compute `biases` in one product, so that the pair is normalised once."""
+    def write_biases(
+        self, biases: tuple[torch.Tensor, ...], rows: slice, pair: torch.Tensor, mask: Mask
+    ) -> None:
+        """Write the biases of some rows of the pair conditioning [n, N, Z]; masked keys [N] get a penalty."""
+        normed = self.layer_norm_z(pair) if self.shared_pair_norm else None
+        for bias, block in zip(biases, cast(Iterable[TokenBlock], self.blocks), strict=True):
+            attention = block.attention_pair_bias
+            values = attention.linear_z(attention.layer_norm_z(pair) if normed is None else normed)
+            if mask is not None:
+                values = values + MASK_PENALTY * (1 - mask[:, None])
+            bias[:, rows, : pair.shape[1]] = values.permute(2, 0, 1)
+
+    def joint_biases(self, pair: torch.Tensor, mask: Mask) -> tuple[torch.Tensor, ...]:
+        """Compute the biases of all blocks from the pair conditioning [N, N, Z] in one product."""
         attentions = [block.attention_pair_bias for block in cast(Iterable[TokenBlock], self.blocks)]
         if self.shared_pair_norm:
             normed, weights = self.layer_norm_z(pair), [x.linear_z.weight for x in attentions]
@@ -205,18 +217,26 @@ class TokenTransformer(nn.Module):
     ) -> torch.Tensor:
         """Update x in place, and return it; same arguments as `forward`."""
         update: GatedUpdate | None = None
+        modulations = self._modulations(condition)
+        no_offset = x.new_zeros(len(biases[0]), HEAD_CHANNELS, dtype=HALF)  # of gates
         for block, bias in zip(cast(Iterable[TokenBlock], self.blocks), biases, strict=True):
             attention, transition = block.attention_pair_bias, block.conditioned_transition
-            first, second = joint_modulations(
-                (attention.layer_norm_a, transition.layer_norm),
-                (attention.linear_ada_out, transition.linear_g),
-                condition,
-            )
+            first, second = next(modulations), next(modulations)
             weights, offset, output = attention.mha.padded_weights()
             projected = F.linear(first.half_norm(x, update), weights, offset)
-            gated = attend(projected, projected.new_zeros(len(bias), HEAD_CHANNELS), bias)
+            gated = attend(projected, no_offset, bias)
             update = transition.half_update(x, first.update(gated, output), second, mask)
         return x if update is None else add_gated(x, update)
+
+    def _modulations(self, condition: torch.Tensor) -> Iterator[Modulation]:
+        """Return the modulations of attention and transition of each block by a condition [N, C]."""
+        blocks = [(x.attention_pair_bias, x.conditioned_transition) for x in self._token_blocks()]
+        norms = [norm for first, second in blocks for norm in (first.layer_norm_a, second.layer_norm)]
+        gates = [gate for first, second in blocks for gate in (first.linear_ada_out, second.linear_g)]
+        return joint_modulations(norms, gates, condition)
+
+    def _token_blocks(self) -> Iterable[TokenBlock]:
+        return cast(Iterable[TokenBlock], self.blocks)
 
 
 @dataclass(frozen=True)
@@ -279,12 +299,24 @@ class DiffusionModule(nn.Module):
         """
         mask = None if bool(inputs.token_mask.all()) else inputs.token_mask
         pair_mask = None if mask is None else mask[:, None] * mask
-        pair = run_block(self.diffusion_conditioning.pair, pair, relative, pair_mask)
-        atoms = self.atom_attn_enc.conditions(inputs, (single, pair))
+        embedder = self.atom_attn_enc.noisy_position_embedder
+        if torch.is_grad_enabled():
+            conditioned = run_block(self.diffusion_conditioning.pair, pair, relative, pair_mask)
+            biases = self.diffusion_transformer.joint_biases(conditioned, mask)
+            token_pair = embedder.token_pair(conditioned)
+        else:
+            biases, parts = self.diffusion_transformer.empty_biases(pair), []
+            # by rows, so that the pair conditioning itself is never in memory
+            for rows in row_slices(pair, len(pair) * self.diffusion_conditioning.pair_elements):
+                conditioned = self.diffusion_conditioning.pair(pair, relative, pair_mask, rows)
+                self.diffusion_transformer.write_biases(biases, rows, conditioned, mask)
+                parts.append(embedder.token_pair(conditioned))
+            token_pair = torch.cat(parts)
+        atoms = self.atom_attn_enc.conditions(inputs, (single, token_pair))
         return DiffusionConditions(
             self.diffusion_conditioning.single(single, features),
             mask,
-            self.diffusion_transformer.biases(pair, mask),
+            biases,
             atoms,
             self.atom_attn_dec.conditions(atoms),
         )

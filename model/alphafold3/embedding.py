@@ -3,6 +3,7 @@
 Algorithm numbers are those of the supplement of Abramson et al., Nature 630, 493 (2024).
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -15,12 +16,13 @@ from model.alphafold3.blocks import PairBlock
 from model.alphafold3.config import RESIDUE_TYPES, AlphaFold3Config
 from model.alphafold3.inputs import AlphaFold3Inputs
 from model.alphafold3.layers import Mask, Norm, linear
+from model.layers.graphs import GraphedModules
 from model.layers.kernels import Kernels
 
 
 @dataclass(frozen=True)
 class RelativePositions:
-    """Classes of the relative positions of tokens (Algorithm 3), int64 [N, N] each.
+    """Classes of the relative positions of tokens (Algorithm 3), int8 [N, N] each.
 
     Args:
         residue: clipped offset of the residues in one chain, or the last class.
@@ -50,7 +52,8 @@ class RelativePositions:
             offsets = values[:, None] - values[None]
             if cyclic is not None:
                 offsets = torch.where(cyclic[1], cyclic[0], offsets)
-            return torch.where(condition, (offsets + largest).clamp(0, 2 * largest), 2 * largest + 1)
+            clipped = (offsets + largest).clamp(0, 2 * largest).to(torch.int8)
+            return torch.where(condition, clipped, 2 * largest + 1)
 
         largest, largest_chain = config.largest_offset, config.largest_chain_offset
         return cls(
@@ -66,10 +69,10 @@ class RelativePositions:
         """Return the one-hot features of some rows, [n, N, F]."""
         return torch.cat(
             [
-                F.one_hot(self.residue[rows], self.classes),
-                F.one_hot(self.token[rows], self.classes),
+                F.one_hot(self.residue[rows].long(), self.classes),
+                F.one_hot(self.token[rows].long(), self.classes),
                 self.same_entity[rows, :, None],
-                F.one_hot(self.chain[rows], self.chain_classes),
+                F.one_hot(self.chain[rows].long(), self.chain_classes),
             ],
             dim=-1,
         ).to(dtype)
@@ -135,24 +138,25 @@ class MsaEmbedder(nn.Module):
 
     def forward(
         self, inputs: AlphaFold3Inputs, features: torch.Tensor, rows: torch.Tensor, dtype: torch.dtype
-    ) -> tuple[torch.Tensor, Mask]:
-        """Embed rows of the alignment.
+    ) -> torch.Tensor:
+        """Embed rows of the alignment, [r, N, M].
 
         Args:
             inputs: the target.
             features: [N, I], the input representation.
             rows: int64 [r], rows of the alignment.
             dtype: dtype of the result.
-
-        Returns:
-            msa: [r, N, M].
-            mask: [r, N].
         """
         deletions = torch.stack([inputs.has_deletion[rows], inputs.deletion_value[rows]], dim=-1)
         msa = self.linear_m(torch.cat([inputs.msa[rows].to(features.dtype), deletions], dim=-1))
         msa += self.linear_s_input(features)
-        mask = inputs.msa_mask[rows]
-        return msa.to(dtype), None if bool(mask.all()) else mask.to(dtype)
+        return msa.to(dtype)
+
+
+def alignment_mask(inputs: AlphaFold3Inputs, rows: torch.Tensor, dtype: torch.dtype) -> Mask:
+    """Return the mask [r, N] of some rows of the alignment."""
+    mask = inputs.msa_mask[rows]
+    return None if bool(mask.all()) else mask.to(dtype)
 
 
 class TemplatePairEmbedder(nn.Module):
@@ -203,12 +207,12 @@ class TemplatePairStack(nn.Module):
                 for _ in range(config.template_blocks)
             ]
         )
+        self.graphed = GraphedModules(self.blocks)
         self.layer_norm = Norm(config.template_pair.channels)
 
     def forward(self, pair: torch.Tensor, mask: Mask) -> torch.Tensor:
         """Return the normalised update of pair [N, N, T], which is overwritten; mask is [N, N]."""
-        for block in self.blocks:
-            block(pair, mask)
+        (pair,) = self.graphed(len(pair), pair, mask)
         return self.layer_norm(pair)
 
 
@@ -221,19 +225,28 @@ class TemplateEmbedder(nn.Module):
         self.template_pair_stack = TemplatePairStack(config, kernels)
         self.linear_t = linear(config.template_pair.channels, config.pair.channels)
 
-    def forward(self, inputs: AlphaFold3Inputs, pair: torch.Tensor, mask: Mask) -> torch.Tensor:
-        """Return the update of pair [N, N, Z], which is not zero without templates; mask is [N, N]."""
+    def forward(
+        self, inputs: AlphaFold3Inputs, pair: torch.Tensor, mask: Mask, copies: Mapping[int, int]
+    ) -> torch.Tensor:
+        """Return the update of pair [N, N, Z], which is not zero without templates.
+
+        Args:
+            inputs: the target.
+            pair: [N, N, Z].
+            mask: [N, N].
+            copies: see `distinct_templates`.
+        """
         embedder = self.template_pair_embedder
         projected = embedder.linear_z(embedder.layer_norm_z(pair))
         count = len(inputs.template_restype)
         total = torch.zeros_like(projected)
-        for template, copies in _distinct_templates(inputs):
-            total += copies * self.template_pair_stack(projected + embedder(inputs, template), mask)
+        for template, number in copies.items():
+            total += number * self.template_pair_stack(projected + embedder(inputs, template), mask)
         return self.linear_t(F.relu(total / count))
 
 
-def _distinct_templates(inputs: AlphaFold3Inputs) -> list[tuple[int, int]]:
-    """Return the index of each distinct template, and the number of its copies; empty ones are all alike."""
+def distinct_templates(inputs: AlphaFold3Inputs) -> dict[int, int]:
+    """Return the number of copies of each distinct template by its index; empty ones are all alike."""
     tensors = (
         inputs.template_pseudo_beta_mask,
         inputs.template_backbone_frame_mask,
@@ -246,4 +259,4 @@ def _distinct_templates(inputs: AlphaFold3Inputs) -> list[tuple[int, int]]:
         same = (first for first in copies if all(torch.equal(x[template], x[first]) for x in tensors))
         first = next(same, template)
         copies[first] = copies.get(first, 0) + 1
-    return list(copies.items())
+    return copies

@@ -3,10 +3,12 @@
 Algorithm numbers are those of the supplement of Abramson et al., Nature 630, 493 (2024).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from cuda.fused.chunking import row_slices
@@ -39,6 +41,10 @@ class ConfidenceLogits:
     resolved: torch.Tensor
     pae: torch.Tensor
     pde: torch.Tensor
+
+
+# rows of tokens, and the logits of their aligned and distance errors, [n, N, B] each
+ErrorRows = Iterator[tuple[slice, torch.Tensor, torch.Tensor]]
 
 
 class PairformerEmbedding(nn.Module):
@@ -87,12 +93,14 @@ class PairformerEmbedding(nn.Module):
         """Return the pair representation [N, N, Z] of a sample before the blocks; see `forward`."""
         first, second = self.linear_i(features)[:, None], self.linear_j(features)[None]
         bins = self.linear_distance.in_features
-        edges = torch.linspace(self.first_distance, self.last_distance, bins).to(features)
-        parts = []
-        for rows in row_slices(pair, 2 * bins * len(positions)):
+        edges = torch.linspace(
+            self.first_distance, self.last_distance, bins, dtype=features.dtype, device=features.device
+        )
+        result = torch.empty_like(pair, dtype=dtype)
+        for rows in row_slices(pair, len(pair) * (2 * bins + 3 * pair.shape[-1])):
             distances = self.linear_distance(distance_bins(positions[rows], positions, edges))
-            parts.append((pair[rows].to(features) + first[rows] + second + distances).to(dtype))
-        return torch.cat(parts)
+            result[rows] = pair[rows].to(features) + first[rows] + second + distances
+        return result
 
 
 def distance_bins(first: torch.Tensor, second: torch.Tensor, edges: torch.Tensor) -> torch.Tensor:
@@ -107,7 +115,7 @@ def distance_bins(first: torch.Tensor, second: torch.Tensor, edges: torch.Tensor
         [n, N, B].
     """
     lower = edges**2
-    upper = torch.cat([lower[1:], lower.new_tensor([torch.inf])])
+    upper = F.pad(lower[1:], (0, 1), value=torch.inf)
     squared = (first[:, None] - second).square().sum(dim=-1, keepdim=True)
     return ((squared > lower) & (squared < upper)).to(edges.dtype)
 
@@ -125,11 +133,11 @@ class NormedLinear(nn.Module):
         return self.linear(self.layer_norm(x))
 
 
-def project_rows(layer: nn.Module, pair: torch.Tensor) -> torch.Tensor:
-    """Apply a layer to pair [N, N, Z] of any dtype; return [N, N, B] in the layer's dtype."""
+def symmetric_rows(layer: nn.Module, pair: torch.Tensor, rows: slice) -> torch.Tensor:
+    """Return rows [n, N, B] of the projection of pair [N, N, Z], of any dtype, plus its transpose."""
     dtype = next(layer.parameters()).dtype
-    slices = row_slices(pair, 4 * pair.shape[1] * pair.shape[2])
-    return torch.cat([layer(pair[rows].to(dtype)) for rows in slices])
+    columns: torch.Tensor = layer(pair[:, rows].to(dtype))
+    return columns.transpose(0, 1) + layer(pair[rows].to(dtype))
 
 
 class DistogramHead(nn.Module):
@@ -141,8 +149,12 @@ class DistogramHead(nn.Module):
 
     def forward(self, pair: torch.Tensor) -> torch.Tensor:
         """Project the trunk's pair [N, N, Z] to logits [N, N, B], bins from 2 to 22 Å."""
-        logits = project_rows(self.linear, pair)
-        return logits + logits.transpose(0, 1)
+        return symmetric_rows(self.linear, pair, slice(None))
+
+    def rows(self, pair: torch.Tensor) -> Iterator[torch.Tensor]:
+        """Yield the logits of `forward` in blocks of rows [n, N, B], of which memory holds one."""
+        for rows in row_slices(pair, len(pair) * (2 * pair.shape[-1] + 3 * self.linear.out_features)):
+            yield symmetric_rows(self.linear, pair, rows)
 
 
 class ConfidenceHeads(nn.Module):
@@ -184,15 +196,20 @@ class ConfidenceHeads(nn.Module):
 
     def logits(self, inputs: AlphaFold3Inputs, single: torch.Tensor, pair: torch.Tensor) -> ConfidenceLogits:
         """Project the representations [N, S] and [N, N, Z] of a sample to the logits of all heads."""
-        distance_error = project_rows(self.pde, pair)
         return ConfidenceLogits(
-            self._of_atoms(self.plddt(single), inputs),
-            self._of_atoms(self.experimentally_resolved(single), inputs),
-            project_rows(self.pae, pair),
-            distance_error + distance_error.transpose(0, 1),
+            self.of_atoms(self.plddt(single), inputs),
+            self.of_atoms(self.experimentally_resolved(single), inputs),
+            self.pae(pair.to(single)),
+            symmetric_rows(self.pde, pair, slice(None)),
         )
 
-    def _of_atoms(self, logits: torch.Tensor, inputs: AlphaFold3Inputs) -> torch.Tensor:
+    def error_rows(self, pair: torch.Tensor) -> ErrorRows:
+        """Yield the logits of aligned and distance errors by rows of pair [N, N, Z]."""
+        bins, dtype = self.pae.linear.out_features, self.pae.linear.weight.dtype
+        for rows in row_slices(pair, len(pair) * (4 * pair.shape[-1] + 6 * bins)):
+            yield rows, self.pae(pair[rows].to(dtype)), symmetric_rows(self.pde, pair, rows)
+
+    def of_atoms(self, logits: torch.Tensor, inputs: AlphaFold3Inputs) -> torch.Tensor:
         """Select each atom's logits [A, B] from its token's [N, ranks · B], by its rank in the token."""
         token = inputs.atom_to_token_index
         rank = torch.arange(len(token), device=token.device) - inputs.start_atom_index[token]
@@ -217,6 +234,11 @@ def has_representative(inputs: AlphaFold3Inputs) -> torch.Tensor:
     return (inputs.is_atomized | known) & inputs.token_mask.bool()
 
 
-def by_residue_type(inputs: AlphaFold3Inputs, table: Sequence) -> torch.Tensor:
+def by_residue_type(inputs: AlphaFold3Inputs, table: tuple) -> torch.Tensor:
     """Look up a table of residue types for each token, [N, ...]."""
-    return torch.tensor(table, device=inputs.restype.device)[inputs.restype.argmax(dim=-1)]
+    return _on_device(table, inputs.restype.device)[inputs.restype.argmax(dim=-1)]
+
+
+@cache
+def _on_device(table: tuple, device: torch.device) -> torch.Tensor:
+    return torch.tensor(table, device=device)

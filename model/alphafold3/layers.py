@@ -8,7 +8,7 @@ On a GPU, the diffusion module computes with half-precision operands, whose sign
 of TF32: the residual stream, updates and sums are float32, operands of products and all between are float16.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -41,6 +41,8 @@ HIDDEN_SCALE = 2.0**-6
 HEAD_CHANNELS = 64
 # those of the kernels with gradients
 HEAD_WIDTHS = (8, 16, 32, 64)
+# of the modulations that two products compute; they should stay in a GPU's cache until they are read
+MODULATION_ELEMENTS = 8 * 2**20
 # A float mask, 1 for real positions; None means all ones.
 Mask = torch.Tensor | None
 
@@ -178,11 +180,13 @@ class Modulation(NamedTuple):
         scale: [..., C].
         shift: [..., C].
         gate: [..., C]; of keys, which have no output, None.
+        logits: whether scale and gate are the sigmoids of the given ones, in half precision only.
     """
 
     scale: torch.Tensor
     shift: torch.Tensor
     gate: torch.Tensor | None = None
+    logits: bool = False
 
     def norm(self, x: torch.Tensor) -> torch.Tensor:
         """Normalise x [..., C], then scale and shift it (last line of Algorithm 26)."""
@@ -194,14 +198,14 @@ class Modulation(NamedTuple):
 
     def half_norm(self, x: torch.Tensor, update: GatedUpdate | None = None) -> torch.Tensor:
         """Add an update to float32 x [S, N, C] in place; return its `norm` in half precision."""
-        return residual_norm(x, self.scale, self.shift, update, dtype=HALF)
+        return residual_norm(x, self.scale, self.shift, update, dtype=HALF, logits=self.logits)
 
     def update(self, x: torch.Tensor, weights: torch.Tensor, mask: Mask = None) -> GatedUpdate:
         """Return the gated projection of half-precision x [S, N, D] by weights [C, D]."""
         if self.gate is None:
             raise ValueError("the modulation has no gate")
         product = wide_product(x.flatten(0, 1), weights.T)
-        return GatedUpdate(product.view(*x.shape[:2], -1), self.gate, mask)
+        return GatedUpdate(product.view(*x.shape[:2], -1), self.gate, mask, self.logits)
 
 
 class AdaptiveLayerNorm(nn.Module):
@@ -260,27 +264,44 @@ class ConditionedTransition(nn.Module):
 
 def joint_modulations(
     norms: Sequence[AdaptiveLayerNorm], gates: Sequence[nn.Linear], condition: torch.Tensor
-) -> list[Modulation]:
-    """Compute the modulations of several layers by one condition [N, S], in two products."""
+) -> Iterator[Modulation]:
+    """Compute the modulations of layers by one condition [N, S], those of several layers in two products.
+
+    Scales and gates are logits. Scales and shifts are in half precision, since the normalised condition has
+    no large values.
+
+    Args:
+        norms: the layers.
+        gates: project the condition to the logits of the layers' gates.
+        condition: [N, S].
+    """
 
     def prepare() -> tuple[torch.Tensor, ...]:
-        layers = [*(norm.linear_g for norm in norms), *(norm.linear_s for norm in norms)]
-        scales = [norm.layer_norm_s.weight for norm in norms] * 2
-        offset = torch.cat([norm.linear_g.bias for norm in norms])
+        weights = [
+            torch.stack([norm.linear_g.weight, norm.linear_s.weight]) * norm.layer_norm_s.weight
+            for norm in norms
+        ]
+        offsets = [torch.stack([x.linear_g.bias, torch.zeros_like(x.linear_g.bias)]) for x in norms]
         return (
-            torch.cat([layer.weight * scale for layer, scale in zip(layers, scales, strict=True)]),
-            torch.cat([offset, torch.zeros_like(offset)]),
-            torch.cat([gate.weight for gate in gates]),
-            torch.cat([gate.bias for gate in gates]),
+            torch.stack(weights).to(HALF),  # [L, 2, C, S]
+            torch.stack(offsets).to(HALF),  # [L, 2, C]
+            torch.stack([gate.weight for gate in gates]),
+            torch.stack([gate.bias for gate in gates]),
         )
 
     read = [x.weight for norm in norms for x in (norm.linear_g, norm.linear_s, norm.layer_norm_s)]
     read += [norm.linear_g.bias for norm in norms] + [x for gate in gates for x in (gate.weight, gate.bias)]
-    weights, offset, gate_weights, gate_offset = cached_weights("joint modulations", (*read,), prepare)
-    scales, shifts = F.linear(normalise(condition), weights, offset).chunk(2, dim=-1)
-    logits = F.linear(condition, gate_weights, gate_offset)
-    parts = (x.chunk(len(norms), dim=-1) for x in (scales.sigmoid_(), shifts, logits.sigmoid_()))
-    return [Modulation(*values) for values in zip(*parts, strict=True)]
+    prepared = cached_weights("joint modulations", (*read,), prepare)
+    normed, channels = normalise(condition).to(HALF), prepared[1].shape[-1]
+    size = max(1, MODULATION_ELEMENTS // (2 * len(condition) * channels))
+    for start in range(0, len(norms), size):
+        weights, offsets, gate_weights, gate_offsets = (x[start : start + size] for x in prepared)
+        values = F.linear(normed, weights.flatten(0, 2), offsets.flatten())
+        logits = F.linear(condition, gate_weights.flatten(0, 1), gate_offsets.flatten())
+        scales = values.view(len(condition), -1, 2, channels)
+        logits = logits.view(len(condition), -1, channels)
+        for index in range(len(weights)):
+            yield Modulation(scales[:, index, 0], scales[:, index, 1], logits[:, index], logits=True)
 
 
 class GatedAttention(nn.Module):

@@ -4,22 +4,29 @@ Algorithm numbers are those of the supplement of Abramson et al., Nature 630, 49
 """
 
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import torch
 from torch import nn
 
-from cuda.fused.chunking import chunk_budget
+from cuda.fused.chunking import chunk_budget, row_slices
 from model.alphafold3.blocks import MsaModule, Pairformer
-from model.alphafold3.confidence import Confidence, score_sample
+from model.alphafold3.confidence import Confidence, TargetScorer, contact_map, with_disorder
 from model.alphafold3.config import AlphaFold3Config
 from model.alphafold3.diffusion import DiffusionModule
-from model.alphafold3.embedding import InputEmbedder, MsaEmbedder, RelativePositions, TemplateEmbedder
-from model.alphafold3.heads import ConfidenceHeads, ConfidenceLogits
+from model.alphafold3.embedding import (
+    InputEmbedder,
+    MsaEmbedder,
+    RelativePositions,
+    TemplateEmbedder,
+    alignment_mask,
+    distinct_templates,
+)
+from model.alphafold3.heads import ConfidenceHeads, ConfidenceLogits, representative_atoms
 from model.alphafold3.inputs import AlphaFold3Inputs
 from model.alphafold3.layers import Norm, linear
 from model.alphafold3.sampling import Draws, sample_positions
-from model.alphafold3.surface import atom_radii
 from model.layers.graphs import GraphedFunction
 from model.layers.kernels import select_kernels
 
@@ -34,6 +41,10 @@ TRUNK_SCOPES = (
     "pairformer_stack.",
     "aux_heads.pairformer_embedding.pairformer_stack.",
 )
+
+
+# more tokens keep a GPU busy without graphs, whose memory would stay reserved
+MAX_GRAPHED_TOKENS = 2048
 
 
 @dataclass(frozen=True)
@@ -60,12 +71,12 @@ class Samples:
     Args:
         positions: [S, A, 3], Å.
         confidences: scores of each sample.
-        distogram: [N, N, 64], logits, bins from 2 to 22 Å.
+        contacts: [N, N], probability that tokens are within 8 Å.
     """
 
     positions: torch.Tensor
     confidences: tuple[Confidence, ...]
-    distogram: torch.Tensor
+    contacts: torch.Tensor
 
 
 class AlphaFold3(nn.Module):
@@ -94,6 +105,8 @@ class AlphaFold3(nn.Module):
         self.pairformer_stack = Pairformer(config, config.pairformer_blocks, operations)
         self.diffusion_module = DiffusionModule(config)
         self.aux_heads = ConfidenceHeads(config, operations)
+        # whether the kernels of the diffusion module were loaded
+        self._has_sampled = False
 
     @classmethod
     def load(
@@ -137,6 +150,7 @@ class AlphaFold3(nn.Module):
         samples: int = 5,
         progress: Callable[[int], None] | None = None,
         chunk_elements: int | None = None,
+        samples_at_once: int | None = None,
     ) -> Samples:
         """Predict structures of a target and score them.
 
@@ -148,28 +162,42 @@ class AlphaFold3(nn.Module):
             samples: number of structures.
             progress: called after each step with the number of steps done.
             chunk_elements: maximum elements of intermediates held at once; None for a default by device.
+            samples_at_once: samples that the diffusion module sees together; None for all.
         """
         with chunk_budget(chunk_elements):
-            return self._predict(inputs, draws, cycles, steps, samples, progress)
+            scorer = TargetScorer(inputs)
+            trunk = self.trunk(inputs, draws, cycles=cycles)
+            positions = self.sample(
+                inputs,
+                trunk,
+                draws,
+                steps=steps,
+                samples=samples,
+                progress=progress,
+                samples_at_once=samples_at_once,
+            )
+            return self.score(inputs, trunk, positions, scorer)
 
-    def _predict(
-        self,
-        inputs: AlphaFold3Inputs,
-        draws: Draws,
-        cycles: int,
-        steps: int,
-        samples: int,
-        progress: Callable[[int], None] | None,
+    @torch.inference_mode()
+    def score(
+        self, inputs: AlphaFold3Inputs, trunk: Trunk, positions: torch.Tensor, scorer: TargetScorer
     ) -> Samples:
-        trunk = self.trunk(inputs, draws, cycles=cycles)
-        positions = self.sample(inputs, trunk, draws, steps=steps, samples=samples, progress=progress)
-        distogram = self.aux_heads.distogram(trunk.pair)
-        radii = atom_radii(inputs)
-        confidences = tuple(
-            score_sample(inputs, sample, self.heads(inputs, trunk, sample), distogram, radii)
-            for sample in positions
-        )
-        return Samples(positions, confidences, distogram)
+        """Score structures [S, A, 3], Å (line 16 and section 5.9)."""
+        heads = self.aux_heads
+        contacts = contact_map(heads.distogram.rows(trunk.pair))
+        mask = None if bool(inputs.token_mask.all()) else inputs.token_mask
+        atoms, confidences = representative_atoms(inputs), []
+        with ThreadPoolExecutor(1) as pool:
+            # on the CPU, while a GPU runs the heads
+            shares = pool.map(scorer.surface.disorder, positions.cpu())
+            for sample in positions:
+                single, pair = heads.pairformer_embedding(
+                    trunk.features, trunk.single, trunk.pair, sample[atoms], mask
+                )
+                plddt = heads.of_atoms(heads.plddt(single), inputs)
+                confidences.append(scorer(sample, plddt, heads.error_rows(pair), contacts))
+                del pair
+            return Samples(positions, tuple(map(with_disorder, confidences, shares)), contacts)
 
     @torch.inference_mode()
     def trunk(self, inputs: AlphaFold3Inputs, draws: Draws, *, cycles: int) -> Trunk:
@@ -178,15 +206,19 @@ class AlphaFold3(nn.Module):
         features, initial_single, initial_pair = self.input_embedder(inputs, relative)
         dtype = self.linear_z.weight.dtype
         initial_single, initial_pair = initial_single.to(dtype), initial_pair.to(dtype)
+        # decided before the first cycle, so that no cycle waits for a GPU
+        templates = distinct_templates(inputs)
+        rows = [alignment_rows(inputs, draws, cycle, self.config.msa.rows) for cycle in range(cycles)]
+        msa_masks = [alignment_mask(inputs, x, dtype) for x in rows]
         mask = None if bool(inputs.token_mask.all()) else inputs.token_mask.to(dtype)
         pair_mask = None if mask is None else mask[:, None] * mask
         single, pair = torch.zeros_like(initial_single), torch.zeros_like(initial_pair)
-        for cycle in range(cycles):
-            pair = initial_pair + self.linear_z(self.layer_norm_z(pair))
-            pair += self.template_embedder(inputs, pair, pair_mask)
-            rows = alignment_rows(inputs, draws, cycle, self.config.msa.rows)
-            msa, msa_mask = self.msa_module_embedder(inputs, features, rows, dtype)
-            self.msa_module(msa, pair, msa_mask, pair_mask)
+        for cycle_rows, msa_mask in zip(rows, msa_masks, strict=True):
+            for part in row_slices(pair, 3 * len(pair) * pair.shape[-1]):
+                pair[part] = initial_pair[part] + self.linear_z(self.layer_norm_z(pair[part]))
+            pair += self.template_embedder(inputs, pair, pair_mask, templates)
+            msa = self.msa_module_embedder(inputs, features, cycle_rows, dtype)
+            pair = self.msa_module(msa, pair, msa_mask, pair_mask)
             del msa
             single = initial_single + self.linear_s(self.layer_norm_s(single))
             single, pair = self.pairformer_stack(single, pair, mask, pair_mask)
@@ -202,19 +234,29 @@ class AlphaFold3(nn.Module):
         steps: int,
         samples: int,
         progress: Callable[[int], None] | None = None,
+        samples_at_once: int | None = None,
     ) -> torch.Tensor:
-        """Draw structures [S, A, 3], Å (line 15)."""
-        module = self.diffusion_module
+        """Draw structures [S, A, 3], Å (line 15); see `predict`."""
+        module, size = self.diffusion_module, samples_at_once or samples
         conditions = module.conditions(inputs, trunk.features, trunk.single, trunk.pair, trunk.relative)
-        return sample_positions(
-            GraphedFunction(lambda noisy, sigma: module(inputs, conditions, noisy, sigma)),
+
+        def denoise(noisy: torch.Tensor, sigma: torch.Tensor) -> torch.Tensor:
+            return torch.cat([module(inputs, conditions, part, sigma) for part in noisy.split(size)])
+
+        # the second prediction needs no call before the capture
+        graphed = size >= samples and len(trunk.single) <= MAX_GRAPHED_TOKENS
+        positions = sample_positions(
+            denoise,
             inputs.atom_mask,
             draws,
             self.config.diffusion,
             samples=samples,
             steps=steps,
             progress=progress,
+            graphed=(lambda step: GraphedFunction(step, self._has_sampled)) if graphed else None,
         )
+        self._has_sampled = self._has_sampled or steps > 1
+        return positions
 
     @torch.inference_mode()
     def heads(self, inputs: AlphaFold3Inputs, trunk: Trunk, positions: torch.Tensor) -> ConfidenceLogits:

@@ -4,13 +4,15 @@ Algorithm numbers are those of the supplement of Abramson et al., Nature 630, 49
 """
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import torch
 
 from model.alphafold3.config import DiffusionConfig
 from model.layers.rigid import rotation_from_quaternion
+
+_Step: TypeAlias = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 class StepDraws(NamedTuple):
@@ -126,6 +128,7 @@ def sample_positions(
     samples: int,
     steps: int,
     progress: Callable[[int], None] | None = None,
+    graphed: Callable[[_Step], _Step] | None = None,
 ) -> torch.Tensor:
     """Draw atom positions (Algorithm 18).
 
@@ -137,6 +140,8 @@ def sample_positions(
         samples: S, number of samples.
         steps: number of denoising steps.
         progress: called after each step with the number of steps done.
+        graphed: makes a function of tensors one that replays a graph; its result may be overwritten by the
+            next call.
 
     Returns:
         [S, A, 3], Å.
@@ -146,13 +151,21 @@ def sample_positions(
     raised = schedule[:-1] * (1 + config.added_noise * (schedule[1:] > config.added_noise_above))
     added = config.noise_scale * torch.sqrt(raised**2 - schedule[:-1] ** 2)
     # copied before the first step, so that no step waits for a GPU
-    sigmas, added, scales = (x.to(mask) for x in (raised, added, config.step_scale * (schedule[1:] - raised)))
+    levels = torch.stack([raised, added, config.step_scale * (schedule[1:] - raised)], dim=1).to(mask)
+
+    def step(positions: torch.Tensor, drawn: torch.Tensor, level: torch.Tensor) -> torch.Tensor:
+        quaternion, translation, noise = drawn.split((4, 3, 3 * atoms), dim=1)
+        step_draws = StepDraws(quaternion, translation, noise.unflatten(1, (atoms, 3)))
+        noisy = augment(positions, mask, step_draws) + level[1] * step_draws.noise
+        direction = (noisy - denoise(noisy, level[0])) / level[0]
+        return noisy + level[2] * direction
+
+    run = step if graphed is None else graphed(step)
     positions = (schedule[0] * draws.initial(samples, atoms)).to(mask)
     for index in range(steps):
-        step = StepDraws(*(_upload(tensor, mask) for tensor in draws.step(index, samples, atoms)))
-        noisy = augment(positions, mask, step) + added[index] * step.noise
-        direction = (noisy - denoise(noisy, sigmas[index])) / sigmas[index]
-        positions = noisy + scales[index] * direction
+        # few calls, since threads that prepare the next jobs compete for the interpreter
+        drawn = torch.cat([x.flatten(1) for x in draws.step(index, samples, atoms)], dim=1)
+        positions = run(positions, _upload(drawn, mask), levels[index])
         if progress is not None:
             progress(index + 1)
-    return positions
+    return positions if graphed is None else positions.clone()

@@ -20,15 +20,20 @@ _CLASH_DISTANCE = 1.1
 _CLASHES, _CLASHING_SHARE = 100, 0.5
 
 
+def clash(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
+    """Return whether two chains have many atoms within 1.1 Å, a bool scalar; positions are [n, 3], Å."""
+    clashes = (torch.cdist(first, second) < _CLASH_DISTANCE).sum()
+    return clashes > min(_CLASHES, _CLASHING_SHARE * min(len(first), len(second)))
+
+
 def chains_clash(chains: Sequence[torch.Tensor]) -> bool:
-    """Return True if two chains have many atoms within 1.1 Å, given the positions of each, [n, 3] in Å."""
+    """Return True if two chains clash, given the positions of each, [n, 3] in Å."""
     boxes = [(atoms.amin(0), atoms.amax(0)) for atoms in chains]
     for a, b in combinations(range(len(chains)), 2):
         (low, high), (other_low, other_high) = boxes[a], boxes[b]
         if bool((torch.maximum(low, other_low) - torch.minimum(high, other_high) > _CLASH_DISTANCE).any()):
             continue
-        clashes = int((torch.cdist(chains[a], chains[b]) < _CLASH_DISTANCE).sum())
-        if clashes > _CLASHES or clashes > _CLASHING_SHARE * min(len(chains[a]), len(chains[b])):
+        if bool(clash(chains[a], chains[b])):
             return True
     return False
 

@@ -41,7 +41,7 @@ class GraphedModules:
     kernels.
 
     Args:
-        modules: modules that take tensors or None and may modify them; the last one's result is returned.
+        modules: modules that take tensors or None and may modify them, and return one tensor or a tuple.
         repeats: how often all modules are called.
     """
 
@@ -60,7 +60,7 @@ class GraphedModules:
         self._result: Tensors = ()
 
     def __call__(self, residues: int, *tensors: torch.Tensor | None) -> Any:
-        """Call the modules and return the last one's result, which never shares memory with a graph.
+        """Call the modules; return the last one's tensors, which never share memory with a graph.
 
         Args:
             residues: length of the protein, which decides whether graphs are used.
@@ -68,7 +68,10 @@ class GraphedModules:
         """
         if not self._use_graphs(residues, tensors):
             self._reset(None)
-            return _call_all(self.modules * self._repeats, tensors)
+            result: Tensors = ()
+            for module in self.modules * self._repeats:
+                result = _as_tuple(module(*tensors))
+            return result
         if self._shared is None:
             self._shared = SharedModule(self.modules)
         key = (planned_budget(), *(None if x is None else (x.shape, x.dtype) for x in tensors))
@@ -81,7 +84,7 @@ class GraphedModules:
                 if buffer is not None and tensor is not None:
                     buffer.copy_(tensor)
         failures = self._failures
-        result: Tensors = ()
+        result = ()
         for index in [*range(len(self.modules))] * self._repeats:
             result = self._call(index, self._shared, may_capture=self._failures == failures)
         return tuple(x.clone() for x in result)
@@ -95,13 +98,13 @@ class GraphedModules:
     def _call(self, index: int, shared: "SharedModule", may_capture: bool) -> Tensors:
         """Replay a module or, if that is not possible yet, call it normally; return its result."""
         if not shared.load(index):
-            return self.modules[index](*self._inputs)
+            return _as_tuple(self.modules[index](*self._inputs))
         if self._kernels_loaded and may_capture and self._graph is None:
             self._capture(shared.module)
         if self._graph is not None:
             self._graph.replay()
             return self._result
-        result = shared.module(*self._inputs)
+        result = _as_tuple(shared.module(*self._inputs))
         if not self._kernels_loaded:
             shared.find_prepared_tensors()
             self._kernels_loaded = True
@@ -112,7 +115,7 @@ class GraphedModules:
         try:
             device = next(x.device for x in self._inputs if x is not None)
             with capturing(device) as graph:
-                self._result = module(*self._inputs)
+                self._result = _as_tuple(module(*self._inputs))
             self._graph = graph
         except RuntimeError:
             # includes lack of memory for the graph's own tensors; a normal call may still fit
@@ -122,17 +125,18 @@ class GraphedModules:
 
 
 class GraphedFunction:
-    """A function of tensors of the same shapes, replayed as a CUDA graph from the second call on.
+    """A function of tensors of the same shapes, replayed as a CUDA graph from its second or first call on.
 
     The result is overwritten by the next call. On a CPU, and if the capture fails, the function is called
     normally.
 
     Args:
         function: launches the same kernels in each call, and never waits for the GPU.
+        is_loaded: whether the kernels were loaded and the weights prepared before.
     """
 
-    def __init__(self, function: Callable[..., torch.Tensor]) -> None:
-        self._function = function
+    def __init__(self, function: Callable[..., torch.Tensor], is_loaded: bool = False) -> None:
+        self._function, self._is_loaded = function, is_loaded
         self._calls = 0
         self._graph: torch.cuda.CUDAGraph | None = None
         self._inputs: Tensors = ()
@@ -141,7 +145,8 @@ class GraphedFunction:
     def __call__(self, *tensors: torch.Tensor) -> torch.Tensor:
         """Call the function."""
         self._calls += 1
-        if self._calls == 2 and all(x.is_cuda for x in tensors):
+        may_capture = self._graph is None and self._calls in ((1, 2) if self._is_loaded else (2,))
+        if may_capture and all(x.is_cuda for x in tensors):
             with suppress(RuntimeError):
                 self._inputs = tuple(x.clone() for x in tensors)
                 with capturing(tensors[0].device) as graph:
@@ -251,11 +256,8 @@ def _has_hooks(module: nn.Module) -> bool:
     return any(each._forward_hooks or each._forward_pre_hooks for each in (module, *module.children()))
 
 
-def _call_all(modules: Sequence[nn.Module], tensors: Sequence[torch.Tensor | None]) -> Tensors:
-    result: Tensors = ()
-    for module in modules:
-        result = module(*tensors)
-    return result
+def _as_tuple(result: torch.Tensor | Tensors) -> Tensors:
+    return result if isinstance(result, tuple) else (result,)
 
 
 @contextmanager

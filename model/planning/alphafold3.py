@@ -1,112 +1,225 @@
-"""An estimate of the memory of a prediction, from the sizes of the layers.
+"""The plan of a prediction's memory: what each phase holds at once, and the samples and chunks that fit.
 
-It counts the largest tensors that the reference implementation holds at once in each phase. The pair
-representation dominates: its copies, the factors of a triangle multiplication, and the token transformer's
-biases are all proportional to the square of the number of tokens.
+Only tensors that grow with the square of the tokens, with the atoms or with the alignment are counted. The
+pair representation dominates: two copies of it in the trunk and in the confidence heads, with the factors and
+the product of a triangle multiplication; in the denoising steps, one copy and the biases of all blocks.
 """
 
 import functools
 import math
 from dataclasses import dataclass
+from itertools import product
 
 import torch
 
-from cuda.fused.chunking import CPU_BUDGET, DEVICE_BUDGET
+from cuda.fused.attention.reference import padded_keys
+from cuda.fused.chunking import CPU_BUDGET
+from model.alphafold2.modules.config import PairConfig
 from model.alphafold3.config import AlphaFold3Config
-from model.alphafold3.network import AlphaFold3
+from model.alphafold3.layers import HEAD_CHANNELS
+from model.alphafold3.network import TRUNK_SCOPES, AlphaFold3
+from model.layers.graphs import MAX_GRAPH_RESIDUES
 from msa.base.network_inputs import ALL_ATOM
+
+GIB = 2**30
+# elements of intermediates held at once on a GPU, from the fastest to the least
+CHUNKS = (2**28, 2**26, 2**24)
+# chunk elements and samples at once of the smallest plan
+SMALLEST = (CHUNKS[-1], 1)
 
 
 @dataclass(frozen=True)
-class MemoryEstimate:
-    """Bytes of a prediction.
-
-    Attributes:
-        weights: parameters of the network.
-        inputs: its inputs.
-        trunk: largest intermediates of the cycles.
-        diffusion: largest intermediates of the denoising steps, with what is kept of the trunk.
-        heads: largest intermediates of the confidence heads, with what is kept of the trunk.
-        chunk: buffer of the operations that work by chunks.
-    """
-
-    weights: int
-    inputs: int
-    trunk: int
-    diffusion: int
-    heads: int
-    chunk: int
-
-    @property
-    def peak(self) -> int:
-        """The most that is held at once."""
-        return self.weights + self.inputs + max(self.trunk, self.diffusion, self.heads) + self.chunk
-
-
-def estimate_memory(
-    config: AlphaFold3Config,
-    tokens: int,
-    atoms: int,
-    rows: int,
-    samples: int = 5,
-    templates: int = 4,
-    dtype_bytes: int = 4,
-    on_gpu: bool = True,
-) -> MemoryEstimate:
-    """Return the memory that a prediction needs.
+class PredictionSize:
+    """The sizes that determine the memory of a prediction.
 
     Args:
-        config: the network.
         tokens: number of tokens.
         atoms: number of atoms.
         rows: rows of the whole alignment; a cycle sees a part of them.
-        samples: structures that are denoised together.
+        samples: number of structures.
         templates: number of template slots.
-        dtype_bytes: bytes of a number: 4 for float32, 2 for bfloat16.
-        on_gpu: whether the network runs on a GPU, where chunks are larger.
+        half: whether the trunk is bfloat16 and runs fused kernels; otherwise all is float32.
+        on_gpu: whether the network runs on a GPU.
     """
-    channels, diffusion, heads = config.pair.channels, config.diffusion, config.confidence
-    square, seen = tokens**2, min(rows, config.msa.rows)
-    msa = seen * tokens * config.msa.channels
-    # initial pair, pair, two factors and their product; the MSA and its update
-    trunk = square * (2 * channels + 3 * config.pair.multiplication_channels) + 2 * msa
-    biases = diffusion.blocks * diffusion.heads
-    attention = 2 * samples * diffusion.heads
-    steps = square * (channels + biases + attention) + _atom_numbers(config, atoms, samples)
-    # the trunk's pair and the conditioned one, while the biases are made
-    conditioning = square * (2 * channels + biases)
-    scores = square * (2 * channels + max(3 * config.pair.multiplication_channels, 4 * heads.error_bins))
-    return MemoryEstimate(
-        weights=_parameters(config) * dtype_bytes,
-        inputs=_input_bytes(tokens, atoms, rows, templates, dtype_bytes),
-        trunk=trunk * dtype_bytes,
-        diffusion=max(steps, conditioning) * dtype_bytes,
-        heads=scores * dtype_bytes,
-        chunk=(DEVICE_BUDGET if on_gpu else CPU_BUDGET) * dtype_bytes,
-    )
+
+    tokens: int
+    atoms: int
+    rows: int
+    samples: int = 5
+    templates: int = 4
+    half: bool = False
+    on_gpu: bool = True
+
+    @property
+    def item(self) -> int:
+        """Bytes of a number in the trunk."""
+        return 2 if self.half else 4
 
 
-def _atom_numbers(config: AlphaFold3Config, atoms: int, samples: int) -> int:
-    """Return the numbers that the atom encoder and decoder hold: pairs and biases of windows, activations."""
+@dataclass(frozen=True)
+class MemoryPlan:
+    """How a prediction runs, and what it needs at most.
+
+    Args:
+        samples_at_once: see `AlphaFold3.predict`.
+        chunk_elements: see `AlphaFold3.predict`.
+        phases: bytes of each phase, with all that lives during the whole prediction but the parameters.
+        loaded: bytes of the parameters.
+        copies: bytes of the copies of parameters that kernels read.
+        available: bytes that are free when the parameters are loaded.
+    """
+
+    samples_at_once: int
+    chunk_elements: int
+    phases: dict[str, int]
+    loaded: int
+    copies: int
+    available: int
+
+    @property
+    def needed(self) -> int:
+        """Bytes at the peak besides the parameters."""
+        return max(self.phases.values()) + self.copies
+
+    @property
+    def fits(self) -> bool:
+        """True if the available memory suffices."""
+        return self.needed <= self.available
+
+
+def plan_prediction(config: AlphaFold3Config, size: PredictionSize, available: int) -> MemoryPlan:
+    """Return the fastest plan whose peak and copies of parameters fit, or the smallest one.
+
+    Args:
+        config: the network.
+        size: the prediction.
+        available: bytes that are free when the parameters are loaded.
+    """
+    loaded, copies = _parameter_bytes(config, size.half)
+    groups = dict.fromkeys(math.ceil(size.samples / parts) for parts in range(1, size.samples + 1))
+    chunks = CHUNKS if size.on_gpu else (CPU_BUDGET,)
+    for elements, group in product(chunks, groups):
+        phases = phase_bytes(config, size, group, elements)
+        plan = MemoryPlan(group, elements, phases, loaded, copies, available)
+        if plan.fits:
+            break
+    return plan
+
+
+def phase_bytes(config: AlphaFold3Config, size: PredictionSize, group: int, elements: int) -> dict[str, int]:
+    """Return the bytes that each phase holds at once, with those that live during the whole prediction.
+
+    Args:
+        config: the network.
+        size: the prediction.
+        group: samples that the diffusion module sees together.
+        elements: elements of intermediates held at once.
+    """
+    square, item, template = size.tokens**2, size.item, config.template_pair
+    channels, inner, sampler = config.pair.channels, config.confidence, config.diffusion
+    pair, template_pair = square * channels * item, square * template.channels * item
+    msa = min(size.rows, config.msa.rows) * size.tokens * config.msa.channels * item
+    # without fused kernels, some operations hold a few results of a chunk
+    chunk = min(elements * 4 * (1 if size.half else 2), 8 * square * 4 * channels)
+    # inputs, classes of relative positions, copies that graphs work on
+    resident = _input_bytes(size) + 4 * square
+    if size.on_gpu and size.tokens <= MAX_GRAPH_RESIDUES:
+        resident += 3 * pair + 2 * msa + template_pair
+    padded = padded_keys(size.tokens) if size.half else size.tokens
+    biases = sampler.blocks * sampler.heads * size.tokens * padded * (2 if size.half else 4)
+    # logits by pairs of the conditions of atoms
+    token_pairs = 2 * square * sampler.atoms.pair_channels * 4
+    # intermediates of the embedding of atom pairs
+    embedded = 4 * 4 * size.atoms * sampler.atoms.keys * sampler.atoms.pair_channels
+    windows, step = _atom_window_bytes(config, size), group * _step_bytes(config, size)
+    # errors of all samples, and contacts
+    scores = (2 * size.samples + 1) * square * 4
+    phases = {
+        "embedding": square * channels * 4 + (pair if size.half else 0) + chunk,
+        "templates": 2 * pair
+        + 2 * template_pair
+        + max(
+            3 * template_pair + square * config.template_distance_bins * item,
+            _pair_block_bytes(template, size, chunk),
+            pair + template_pair,
+        ),
+        "alignment": 2 * pair
+        + 2 * msa
+        + max(
+            msa + chunk,
+            2 * square * config.msa.heads * item,
+            _pair_block_bytes(config.pair, size, chunk),
+        ),
+        "pairformer": 2 * pair
+        + max(
+            _pair_block_bytes(config.pair, size, chunk),
+            3 * square * config.single_heads * item,
+        ),
+        "conditions": pair + biases + token_pairs + max(windows + embedded, chunk),
+        "steps": pair + biases + windows + step,
+        "heads": 2 * pair
+        + scores
+        + max(
+            _pair_block_bytes(config.pair, size, chunk),
+            chunk,
+            min(chunk, square * 6 * inner.error_bins * 4),
+        ),
+    }
+    return {name: resident + count for name, count in phases.items()}
+
+
+def _pair_block_bytes(pair: PairConfig, size: PredictionSize, chunk: int) -> int:
+    """Return what a triangle update needs: factors and product, or the bias and chunks of attention."""
+    square, item = size.tokens**2, size.item
+    # fused kernels add updates without storing them first, and multiply without chunks
+    update = 0 if size.half else square * pair.channels * item + chunk
+    multiplication = 3 * square * pair.multiplication_channels * item
+    return update + max(multiplication, 2 * square * pair.attention_heads * item + chunk)
+
+
+def _atom_window_bytes(config: AlphaFold3Config, size: PredictionSize) -> int:
+    """Return the bytes that the conditions of atom pairs in windows, and of their biases, hold."""
     sizes = config.diffusion.atoms
-    windows = sizes.keys * (sizes.pair_channels + 2 * sizes.blocks * sizes.heads)
-    activations = samples * sizes.channels * (4 + 2 * sizes.transition_factor)
-    # keys and values are gathered for each window of queries
-    gathered = 2 * samples * sizes.channels * sizes.keys // sizes.queries
-    scores = 2 * samples * sizes.heads * sizes.keys
-    return atoms * (windows + activations + gathered + scores)
+    pairs = sizes.keys * (sizes.pair_channels + 2 * sizes.blocks * sizes.heads)
+    return size.atoms * (pairs + 2 * sizes.blocks * 9 * sizes.channels) * 4
 
 
-def _input_bytes(tokens: int, atoms: int, rows: int, templates: int, dtype_bytes: int) -> int:
+def _step_bytes(config: AlphaFold3Config, size: PredictionSize) -> int:
+    """Return the bytes of a denoising step for each sample, of whose parts the larger one counts."""
+    sampler, sizes = config.diffusion, config.diffusion.atoms
+    hidden = 3 * sampler.transition_factor * sampler.channels
+    if size.half:
+        token = 4 * 4 * sampler.channels + 2 * (5 * sampler.heads * HEAD_CHANNELS + hidden)
+        atom = 4 * 4 * sizes.channels + 2 * (6 + 3 * sizes.transition_factor) * sizes.channels
+    else:
+        token = 4 * (8 * sampler.channels + hidden + 2 * sampler.heads * size.tokens)
+        keys = sizes.keys // sizes.queries
+        atom = 4 * (
+            (6 + 3 * sizes.transition_factor + 2 * keys) * sizes.channels + 2 * sizes.heads * sizes.keys
+        )
+    # atoms projected to the channels of tokens
+    encoded = 2 * 4 * sampler.channels
+    return max(size.tokens * token, size.atoms * (atom + encoded))
+
+
+def _input_bytes(size: PredictionSize) -> int:
     """Return the bytes of the inputs in the types in which the network reads them."""
-    sizes = {"N": tokens, "A": atoms, "S": rows, "T": templates}
-    item_bytes = {"index": 8, "number": dtype_bytes}  # flags and one-hot classes are bytes
+    sizes = {"N": size.tokens, "A": size.atoms, "S": size.rows, "T": size.templates}
+    item_bytes = {"index": 8, "number": 4}  # flags and one-hot classes are bytes
     return sum(math.prod(x.shape(sizes)) * item_bytes.get(x.kind or "", 1) for x in ALL_ATOM.values())
 
 
 @functools.lru_cache(maxsize=8)
-def _parameters(config: AlphaFold3Config) -> int:
-    """Return the number of parameters of a network."""
+def _parameter_bytes(config: AlphaFold3Config, half: bool) -> tuple[int, int]:
+    """Return the bytes of a network's parameters, and of the copies that fused kernels read."""
     with torch.device("meta"):
         network = AlphaFold3(config, "reference")
-    return sum(parameter.numel() for parameter in network.parameters())
+    loaded = copies = 0
+    for name, parameter in network.named_parameters():
+        item = 2 if half and name.startswith(TRUNK_SCOPES) else 4
+        loaded += parameter.numel() * item
+        # those of the diffusion module in half precision, joint modulations also in float32
+        copies += parameter.numel() * 2 if half else 0
+        if half and ".diffusion_transformer." in name and ("layer_norm" in name or "linear_g" in name):
+            copies += parameter.numel() * 2
+    return loaded, copies

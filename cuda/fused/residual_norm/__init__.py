@@ -19,11 +19,13 @@ class GatedUpdate(NamedTuple):
         update: [S, N, C], float32.
         gate: [N, C], shared by the samples.
         mask: [N], 1 for positions that are updated, or None for all.
+        logits: whether the gate is the sigmoid of the given one.
     """
 
     update: torch.Tensor
     gate: torch.Tensor
     mask: torch.Tensor | None = None
+    logits: bool = False
 
 
 def residual_norm(
@@ -33,6 +35,7 @@ def residual_norm(
     update: GatedUpdate | None = None,
     *,
     dtype: torch.dtype,
+    logits: bool = False,
     implementation: str = "auto",
 ) -> torch.Tensor:
     """Add a gated update to x in place, if there is one; return the conditioned LayerNorm of x.
@@ -43,6 +46,7 @@ def residual_norm(
         shift: [N, C], is added; strides as those of scale.
         update: what to add first.
         dtype: dtype of the result.
+        logits: whether the scale is the sigmoid of the given one.
         implementation: see `cuda.fused.dispatch.resolve_implementation`.
 
     Returns:
@@ -53,7 +57,7 @@ def residual_norm(
     """
     _check(x, update, {"scale": (scale, "N C"), "shift": (shift, "N C")})
     module = implementation_module("residual_norm", implementation, x.device)
-    result: torch.Tensor = module.residual_norm(x, scale, shift, update, dtype)
+    result: torch.Tensor = module.residual_norm(x, scale, shift, update, dtype, logits)
     return result
 
 

@@ -17,15 +17,16 @@ def residual_norm(
     shift: torch.Tensor,
     update: "GatedUpdate | None",
     dtype: torch.dtype,
+    logits: bool = False,
 ) -> torch.Tensor:
     """Add an update to x in place and return its conditioned LayerNorm; see `cuda.fused.residual_norm`."""
     if update is not None:
         add_gated(x, update)
     normed = F.layer_norm(x, x.shape[-1:], eps=LAYER_NORM_EPSILON)
-    return torch.addcmul(shift, scale, normed).to(dtype)
+    return torch.addcmul(shift.to(x), (scale.to(x).sigmoid() if logits else scale.to(x)), normed).to(dtype)
 
 
 def add_gated(x: torch.Tensor, update: "GatedUpdate") -> torch.Tensor:
     """Add an update to x in place, and return x."""
-    gated = update.gate * update.update
+    gated = (update.gate.sigmoid() if update.logits else update.gate) * update.update
     return x.add_(gated if update.mask is None else gated * update.mask[:, None])

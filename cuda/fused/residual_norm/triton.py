@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 
 from cuda.fused.launch import check_tensors, choose_launch
-from cuda.fused.rows import EPSILON
+from cuda.fused.rows import EPSILON, sigmoid
 
 if TYPE_CHECKING:
     from cuda.fused.residual_norm import GatedUpdate
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 @triton.jit(do_not_specialize=["count", "positions"])
 def _residual_norm(
     x, update, gate, gate_stride, mask, scale, shift, norm_stride, result, count, positions,
+    GATE_LOGITS: tl.constexpr, SCALE_LOGITS: tl.constexpr,
     CHANNELS: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
     """Update ROWS rows of x [count, CHANNELS], and write their conditioned LayerNorm to the result."""
@@ -28,7 +29,8 @@ def _residual_norm(
     value = tl.load(x + offsets, mask=inside, other=0.0)
     if update is not None:
         gates = tl.load(gate + position[:, None] * gate_stride + column[None, :], mask=inside, other=0.0)
-        change = tl.load(update + offsets, mask=inside, other=0.0).to(tl.float32) * gates.to(tl.float32)
+        gates = sigmoid(gates.to(tl.float32)) if GATE_LOGITS else gates.to(tl.float32)
+        change = tl.load(update + offsets, mask=inside, other=0.0).to(tl.float32) * gates
         if mask is not None:
             change *= tl.load(mask + position).to(tl.float32)[:, None]
         value += change
@@ -40,6 +42,7 @@ def _residual_norm(
         normed = centred * tl.rsqrt(variance + EPSILON)[:, None]
         condition = position[:, None] * norm_stride + column[None, :]
         scales = tl.load(scale + condition, mask=inside, other=0.0).to(tl.float32)
+        scales = sigmoid(scales) if SCALE_LOGITS else scales
         shifts = tl.load(shift + condition, mask=inside, other=0.0).to(tl.float32)
         tl.store(result + offsets, (normed * scales + shifts).to(result.dtype.element_ty), mask=inside)
 
@@ -50,12 +53,13 @@ def residual_norm(
     shift: torch.Tensor,
     update: "GatedUpdate | None",
     dtype: torch.dtype,
+    logits: bool = False,
 ) -> torch.Tensor:
     """Add an update to x in place and return its conditioned LayerNorm; see `cuda.fused.residual_norm`."""
     if scale.stride() != shift.stride() or scale.stride(1) != 1:
         scale, shift = scale.contiguous(), shift.contiguous()
     result = x.new_empty(x.shape, dtype=dtype)
-    _launch(x, update, (scale, shift), result)
+    _launch(x, update, (scale, shift), result, logits)
     return result
 
 
@@ -70,6 +74,7 @@ def _launch(
     update: "GatedUpdate | None",
     condition: tuple[torch.Tensor | None, torch.Tensor | None],
     result: torch.Tensor | None,
+    logits: bool = False,
 ) -> None:
     check_tensors("residual_norm", x)
     if x.dtype != torch.float32 or not x.is_contiguous():
@@ -93,6 +98,8 @@ def _launch(
             result,
             count,
             positions,
+            GATE_LOGITS=update is not None and update.logits,
+            SCALE_LOGITS=logits,
             CHANNELS=channels,
             BLOCK=triton.next_power_of_2(channels),
             **options,

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from model.alphafold3.confidence import Confidence, contact_probability
+from model.alphafold3.confidence import Confidence
 from model.alphafold3.network import Samples
 from model.prediction import AllAtomScores, Extra, Prediction
 from model.structure import Structure
@@ -28,7 +28,7 @@ def build_predictions(
         num_recycles: number of cycles after the first.
         extras: additional results to save.
     """
-    contacts = _array(contact_probability(samples.distogram))
+    contacts = _array(samples.contacts)
     firsts = np.unique(structure.token_chain, return_index=True)[1]
     numbers = [int(chain_numbers[first]) for first in firsts]
     return [

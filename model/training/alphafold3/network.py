@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from model.alphafold3.blocks import MsaBlock
-from model.alphafold3.embedding import RelativePositions
+from model.alphafold3.embedding import RelativePositions, alignment_mask
 from model.alphafold3.heads import ConfidenceLogits, representative_atoms
 from model.alphafold3.inputs import AlphaFold3Inputs
 from model.alphafold3.layers import Mask
@@ -135,7 +135,8 @@ def run_trunk(
             rows = alignment_rows(inputs, draws, cycle, network.config.msa.rows)
             pair = initial_pair + network.linear_z(network.layer_norm_z(pair))
             pair = pair + template_update(network.template_embedder, inputs, pair, mask, dropout)
-            msa, msa_mask = network.msa_module_embedder(inputs, features, rows, pair.dtype)
+            msa = network.msa_module_embedder(inputs, features, rows, pair.dtype)
+            msa_mask = alignment_mask(inputs, rows, pair.dtype)
             for block in cast(Iterable[MsaBlock], network.msa_module.blocks):
                 msa, pair = msa_block(block, msa, pair, msa_mask, mask, dropout)
             single = initial_single + network.linear_s(network.layer_norm_s(single))

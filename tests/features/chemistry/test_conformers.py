@@ -74,6 +74,20 @@ def test_same_seed_gives_the_same_conformers() -> None:
     assert np.abs(first.positions - other.positions).max() > 0.1
 
 
+def test_conformers_made_together_are_those_made_one_after_the_other() -> None:
+    alanine, serine = read_component("ALA"), read_component("SER")
+    # with elements that RDKit refuses, every attempt takes a number of the stream
+    broken = dataclasses.replace(alanine, elements=("N", "F", *alanine.elements[2:]))
+    components = [(alanine, True), (serine, True), (broken, True), (alanine, True), (serine, False)]
+    one_by_one = ConformerGenerator(4)
+    expected = [one_by_one.generate(*x) for x in components]
+    found = ConformerGenerator(4).generate_all(components)
+    for x, y in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(x.positions, y.positions)
+    assert [x.source for x in found] == ["rdkit", "rdkit", "ideal", "rdkit", "rdkit"]
+    assert np.abs(found[0].positions - found[3].positions).max() > 0.1
+
+
 def test_fallback_is_the_dictionary_then_nothing() -> None:
     alanine = read_component("ALA")
     absent = np.full((6, 3), np.nan)

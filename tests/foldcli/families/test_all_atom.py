@@ -14,10 +14,14 @@ pytest.importorskip("biotite")
 from foldcli.cli import cli
 from foldcli.families.all_atom import AllAtomSettings, AllAtomSource
 from foldcli.families.all_atom_inputs import AllAtomInputs, make_sample
+from foldcli.families.all_atom_networks import load_network
+from foldcli.families.protocols import NetworkJob
 from foldcli.families.settings import Job
 from foldcli.inputs.molecules.read import job_of_query
 from foldcli.params.openfold3 import find_parameters
+from foldcli.pipeline.network.device import NetworkMemory
 from foldcli.pipeline.network.device_workers import DeviceWorker, WorkerSettings
+from model.errors import OutOfMemory
 from msa.io.fasta import FastaRecord
 
 Run = Callable[..., Result]
@@ -91,7 +95,21 @@ def test_dry_run_counts_tokens(run: Run, tmp_path: Path) -> None:
 def test_target_that_is_too_large_is_named(run: Run, tmp_path: Path) -> None:
     (tmp_path / "large.fasta").write_text(f">A|protein\n{'MKVLS' * 2000}\n")
     result = run("fold", tmp_path / "large.fasta", tmp_path / "job.fasta", "--dry-run")
-    assert "large.fasta:1: 10,000 tokens; all-atom networks predict at most 5,120" in result.stdout
+    assert "large.fasta:1: 10,000 tokens; all-atom networks predict at most 8,192" in result.stdout
+
+
+def test_job_that_does_not_fit_is_refused_before_it_starts(parameters: Path, tmp_path: Path) -> None:
+    class FewBytes(NetworkMemory):
+        def available_bytes(self) -> int:
+            return 2**20
+
+    settings = AllAtomSettings(num_samples=2)
+    network = load_network(find_parameters(parameters).file, settings, "cpu")
+    molecules = job_of_query(FastaRecord("p", "MKVS"), "p.fasta")
+    sample = make_sample(AllAtomInputs(molecules, {}, (), tmp_path / "cache"), 0)
+    work = NetworkJob("p", Job(None, 0, ""), sample, settings, lambda done, total: None)
+    with pytest.raises(OutOfMemory, match=r"4 tokens need 0\.\d GiB, and 0\.0 GiB are free"):
+        network.start(work, FewBytes("cuda:0"))
 
 
 def test_plain_proteins_and_their_complexes_are_jobs(run: Run, tmp_path: Path) -> None:

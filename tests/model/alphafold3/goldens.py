@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from model.alphafold3.confidence import score_sample
+from model.alphafold3.confidence import TargetScorer, contact_map, with_disorder
 from model.alphafold3.heads import ConfidenceLogits
 from model.alphafold3.inputs import AlphaFold3Inputs
 from model.alphafold3.network import AlphaFold3, Trunk
@@ -130,7 +130,7 @@ def trunk_taps(network: AlphaFold3, inputs: AlphaFold3Inputs, cycles: int) -> tu
         network.input_embedder: on_input,
         network.input_embedder.atom_attn_enc: on_atoms,
         network.template_embedder: on_template,
-        network.msa_module_embedder: lambda m, a, result, b: keep("msa_module_embedder/m", result[0]),
+        network.msa_module_embedder: lambda m, a, result, b: keep("msa_module_embedder/m", result),
         msa[0].outer_product_mean: update("msa_module/block0/outer_product_mean"),
         msa[0].msa_att_row: update("msa_module/block0/msa_att_row"),
         msa[0].msa_transition: update("msa_module/block0/msa_transition"),
@@ -246,7 +246,11 @@ def score_taps(
     distogram: torch.Tensor,
 ) -> Tensors:
     """Return the confidence scores by OpenFold3's names."""
-    scores = [score_sample(inputs, x, y, distogram) for x, y in zip(positions, logits, strict=True)]
+    scorer, contacts = TargetScorer(inputs), contact_map([distogram])
+    scores = []
+    for x, y in zip(positions, logits, strict=True):
+        without_disorder = scorer(x, y.plddt, iter([(slice(None), y.pae, y.pde)]), contacts)
+        scores.append(with_disorder(without_disorder, scorer.surface.disorder(x)))
     taps = {
         f"confidence/{theirs}": torch.stack([getattr(score, ours) for score in scores])[None]
         for theirs, ours in (

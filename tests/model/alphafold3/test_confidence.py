@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 import torch
 
-from model.alphafold3.confidence import Confidence, score_sample, token_frames
+from model.alphafold3.confidence import Confidence, TargetScorer, contact_map, token_frames, with_disorder
 from model.alphafold3.config import OPENBIND
 from model.alphafold3.embedding import RelativePositions
-from model.alphafold3.heads import ConfidenceLogits, distance_bins, representative_atoms
+from model.alphafold3.heads import distance_bins, representative_atoms
 from model.alphafold3.inputs import AlphaFold3Inputs
 from model.alphafold3.network import alignment_rows
 from model.alphafold3.sampling import SeededDraws
-from model.alphafold3.surface import atom_radii, disorder
+from model.alphafold3.surface import Surface, atom_radii
 from model.confidence.surface import accessible_areas
 
 SURFACE = dict(np.load(Path(__file__).parent / "data" / "surface.npz"))
@@ -75,12 +75,13 @@ def test_surface_is_that_of_openfold3() -> None:
     assert np.abs(areas - SURFACE["areas"]).max() < 0.15
     assert np.isclose(areas, SURFACE["areas"], rtol=1e-5).mean() > 0.98
     assert 0.1 < SURFACE["share"] < 0.9
-    assert float(disorder(inputs, torch.from_numpy(SURFACE["positions"]))) == pytest.approx(SURFACE["share"])
+    positions = torch.from_numpy(SURFACE["positions"])
+    assert Surface(inputs).disorder(positions) == pytest.approx(SURFACE["share"])
 
 
 def test_disorder_without_protein_is_zero() -> None:
     inputs = make_inputs([20], [1], is_protein=[0], is_ligand=[1], is_atomized=[1])
-    assert float(disorder(inputs, torch.zeros(1, 3))) == 0
+    assert Surface(inputs).disorder(torch.zeros(1, 3)) == 0
 
 
 @pytest.mark.parametrize(
@@ -89,7 +90,7 @@ def test_disorder_without_protein_is_zero() -> None:
 def test_offsets_in_cyclic_chains_go_the_shorter_way_round(length: int, first: list[int]) -> None:
     cyclic = make_inputs([0] * (length + 2), [5] * (length + 2), asym_id=[1] * length + [2] * 2)
     cyclic = replace(cyclic, cyclic_mask=cyclic.asym_id == 1)
-    found = RelativePositions.of(cyclic, OPENBIND).residue - 32
+    found = RelativePositions.of(cyclic, OPENBIND).residue.long() - 32
     expected = torch.stack([torch.tensor(first).roll(shift) for shift in range(length)])
     assert torch.equal(found[:length, :length], expected)
     assert torch.equal(found[length:, length:], torch.tensor([[0, -1], [1, 0]]))
@@ -152,8 +153,11 @@ def score(inputs: AlphaFold3Inputs, positions: torch.Tensor, error_bin: int) -> 
     n, a = len(inputs.token_mask), len(inputs.atom_mask)
     pae = torch.full((n, n, 64), -torch.inf)
     pae[..., error_bin] = 0
-    logits = ConfidenceLogits(torch.zeros(a, 50), torch.zeros(a, 2), pae, pae)
-    return score_sample(inputs, positions, logits, torch.zeros(n, n, 64))
+    scorer, contacts = TargetScorer(inputs), contact_map([torch.zeros(n, n, 64)])
+    # by rows, as for many tokens
+    errors = ((slice(i, i + 2), pae[i : i + 2], pae[i : i + 2]) for i in range(0, n, 2))
+    found = scorer(positions, torch.zeros(a, 50), errors, contacts)
+    return with_disorder(found, scorer.surface.disorder(positions))
 
 
 def test_scores_of_known_errors() -> None:

@@ -1,29 +1,103 @@
-"""The estimate of a prediction's memory against measured peaks."""
+"""The plan of an all-atom prediction's memory, against what predictions hold."""
 
+import weakref
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
 import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
+from cuda.fused.chunking import chunk_budget
+from model.alphafold3.confidence import TargetScorer
 from model.alphafold3.config import OPENBIND, P2
-from model.planning.alphafold3 import estimate_memory
+from model.alphafold3.sampling import SeededDraws
+from model.planning.alphafold3 import GIB, PredictionSize, phase_bytes, plan_prediction
+from tests.model.alphafold3.test_confidence import make_inputs
+from tests.model.alphafold3.test_parity import network
 
-# Peaks of the reference implementation on a GPU, GiB: float32, 1,024 rows, 8 atoms per token, 5 samples. They
-# were 3.0 and 5.2 with template distograms of float32, which are bytes now.
-MEASURED = {tokens: peak - 4 * 39 * 3 * tokens**2 / 2**30 for tokens, peak in ((512, 3.0), (1024, 5.2))}
-
-
-@pytest.mark.parametrize("tokens", MEASURED)
-def test_estimates_are_near_measured_peaks(tokens: int) -> None:
-    estimate = estimate_memory(OPENBIND, tokens, 8 * tokens, 1024)
-    assert estimate.peak / 2**30 == pytest.approx(MEASURED[tokens], rel=0.1)
+H100 = int(78 * GIB)
 
 
-def test_weights_are_the_parameter_file() -> None:
+def bf16_size(tokens: int, **changes: Any) -> PredictionSize:
+    return replace(PredictionSize(tokens, 8 * tokens, 1024, half=True), **changes)
+
+
+class Peak(TorchDispatchMode):
+    """Counts the bytes of all tensors that exist at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = self.most = 0
+        self._alive: set[int] = set()
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = function(*args, **(kwargs or {}))
+        for x in result if isinstance(result, tuple | list) else (result,):
+            if isinstance(x, torch.Tensor):
+                self._count(x.untyped_storage())
+        self.most = max(self.most, self.now)
+        return result
+
+    def _count(self, storage: torch.UntypedStorage) -> None:
+        if storage.data_ptr() not in self._alive:
+            self._alive.add(storage.data_ptr())
+            self.now += storage.nbytes()
+            weakref.finalize(storage, self._forget, storage.data_ptr(), storage.nbytes())
+
+    def _forget(self, pointer: int, count: int) -> None:
+        self._alive.discard(pointer)
+        self.now -= count
+
+
+@pytest.mark.slow
+@torch.inference_mode()
+def test_phases_hold_at_most_what_is_planned() -> None:
+    model, tokens, atoms, elements = network("openbind"), 96, 5, 2**20
+    inputs = make_inputs([0] * tokens, [atoms] * tokens, rows=8, asym_id=np.ones(tokens))
+    size = PredictionSize(tokens, atoms * tokens, 8, 2, 1, on_gpu=False)
+    phases = phase_bytes(model.config, size, 1, elements)
+    draws = SeededDraws(0)
+
+    def peak(function: Callable[[], Any]) -> tuple[int, Any]:
+        with chunk_budget(elements), Peak() as counted:
+            result = function()
+        return counted.most, result
+
+    most, trunk = peak(lambda: model.trunk(inputs, draws, cycles=1))
+    expected = max(phases[name] for name in ("embedding", "templates", "alignment", "pairformer"))
+    assert 0.6 * expected < most < expected
+    most, positions = peak(lambda: model.sample(inputs, trunk, draws, steps=1, samples=2, samples_at_once=1))
+    assert 0.6 * max(phases["conditions"], phases["steps"]) < most + trunk.pair.nbytes
+    assert most + trunk.pair.nbytes < max(phases["conditions"], phases["steps"])
+    most, _ = peak(lambda: model.score(inputs, trunk, positions, TargetScorer(inputs)))
+    assert 0.6 * phases["heads"] < most + trunk.pair.nbytes < phases["heads"]
+
+
+def test_7000_tokens_fit_on_80_gigabytes() -> None:
+    assert plan_prediction(OPENBIND, bf16_size(7000), H100).fits
+    assert not plan_prediction(OPENBIND, bf16_size(8000), H100).fits
+
+
+def test_samples_are_divided_when_memory_is_short() -> None:
+    many = bf16_size(2048, samples=1000)
+    plan = plan_prediction(OPENBIND, many, H100)
+    assert plan.fits and 1 < plan.samples_at_once < 1000
+    assert plan_prediction(OPENBIND, bf16_size(2048), H100).samples_at_once == 5
+
+
+def test_parameters_are_those_of_the_file() -> None:
     for config in (OPENBIND, P2):
-        assert estimate_memory(config, 100, 800, 10).weights / 1e9 == pytest.approx(1.47, abs=0.05)
+        plan = plan_prediction(config, bf16_size(100, half=False), H100)
+        assert plan.loaded / 1e9 == pytest.approx(1.47, abs=0.05)
 
 
-def test_every_argument_counts() -> None:
-    base = {"tokens": 2000, "atoms": 16_000, "rows": 2000, "samples": 5, "templates": 4, "dtype_bytes": 4}
-    peak = estimate_memory(OPENBIND, **base).peak
-    for name, value in base.items():
-        assert estimate_memory(OPENBIND, **(base | {name: value // 2})).peak < peak, name
-    assert estimate_memory(OPENBIND, **base, on_gpu=False).peak < peak
+def test_every_size_counts() -> None:
+    base = PredictionSize(2000, 16_000, 2000, samples=50)
+    needed = plan_prediction(OPENBIND, base, H100).needed
+    for name in ("tokens", "rows", "samples", "templates"):
+        smaller = replace(base, **{name: getattr(base, name) // 2})
+        assert plan_prediction(OPENBIND, smaller, H100).needed < needed, name
+    assert plan_prediction(OPENBIND, replace(base, half=True), H100).needed < needed

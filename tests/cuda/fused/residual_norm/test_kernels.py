@@ -16,8 +16,9 @@ Compare = Callable[..., None]
 @pytest.mark.parametrize("channels", [1, 3, 128, 257, 768])
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("updated", [False, True])
+@pytest.mark.parametrize("logits", [False, True])
 def test_matches_float64(
-    channels: int, masked: bool, updated: bool, length: int, draw: Draw, compare: Compare
+    channels: int, masked: bool, updated: bool, logits: bool, length: int, draw: Draw, compare: Compare
 ) -> None:
     x = draw(3, length, channels, tailed=True).float()
     conditions = draw(length, 3 * channels, seed=1)
@@ -26,8 +27,10 @@ def test_matches_float64(
 
     def run(x: torch.Tensor, to: torch.dtype, dtype: torch.dtype, implementation: str) -> torch.Tensor:
         scale, shift, gate = conditions.to(to).split(channels, dim=1)
-        update = None if change is None else GatedUpdate(change.to(to), gate, mask)
-        return operation.residual_norm(x, scale, shift, update, dtype=dtype, implementation=implementation)
+        update = None if change is None else GatedUpdate(change.to(to), gate, mask, logits)
+        return operation.residual_norm(
+            x, scale, shift, update, dtype=dtype, logits=logits, implementation=implementation
+        )
 
     exact_x, plain_x = x.double(), x.clone()
     exact = run(exact_x, torch.float64, torch.float64, "reference")
@@ -41,7 +44,7 @@ def test_adds_without_a_norm(draw: Draw, compare: Compare) -> None:
     x = draw(2, 7, 24).float()
     update = GatedUpdate(draw(2, 7, 24, seed=1), draw(7, 24, seed=2), torch.ones(7, device=DEVICE))
     exact = operation.add_gated(
-        x.double(), GatedUpdate(*(y.double() for y in update if y is not None)), implementation="reference"
+        x.double(), GatedUpdate(*(y.double() for y in update[:3])), implementation="reference"
     )
     plain = operation.add_gated(x.clone(), update, implementation="reference")
     result = operation.add_gated(x, update, implementation=IMPLEMENTATION)
