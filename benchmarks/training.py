@@ -205,7 +205,7 @@ def complex_sample(tokens: int, device: str) -> AllAtomSample:
     symmetries = {(0, 0, residue): orders for residue in range(0, tokens, 3)}
     resolved = torch.ones(len(positions), dtype=torch.bool)
     return AllAtomSample(
-        make_inputs(tokens, ROWS).to(device),
+        make_inputs(tokens, ROWS, device),
         Crop(molecules, symmetries),
         Experiment(molecules, positions, resolved),
     )
