@@ -42,17 +42,13 @@ FOLD_OPTIONS = (
 FOLD_REPLACEMENTS = PREDICTION_REPLACEMENTS | SEARCH_REPLACEMENTS
 
 
-def fold_options(function: options.Command) -> options.Command:
-    """Add the options that `foldcli fold` and `foldcli screen` share."""
-    for decorate in reversed(FOLD_OPTIONS):
-        function = decorate(function)
-    return function
+# what `foldcli fold` and `foldcli screen` share
+fold_options = options.combine(*FOLD_OPTIONS)
 
 
 @click.command("fold", cls=GroupedCommand, replacements=FOLD_REPLACEMENTS, common=COMMON_OPTIONS)
 @click.argument("queries", nargs=-1, type=options.InputType(), required=True, metavar="QUERY...")
-@fold_options
-@grouped("Jobs of molecules", options.rna_db_option)
+@options.combine(*FOLD_OPTIONS[:2], grouped("Search", options.rna_db_option), *FOLD_OPTIONS[2:])
 def command(queries: tuple[str, ...], rna_db: str | None, **option_values: Any) -> int | None:
     """Predict structures of proteins and other molecules: search, cache-features, predict.
 

@@ -27,12 +27,12 @@ def test_fingerprint_of_an_alignment_never_changes() -> None:
 
 def test_fingerprint_of_a_prediction_never_changes(tmp_path: Path) -> None:
     identities = TargetIdentities(SOURCES, PARAMETERS, PredictSettings(num_recycles=1), REQUEST)
-    assert fingerprint(identities.identity(QUERY)) == (
+    assert fingerprint(identities.identity("q", QUERY)) == (
         "9e6291af0f2f9fac5e58eed5fa5acd3ea872d07508a2552a76842d50157156fa"
     )
     (tmp_path / "g.a3m").write_text(">q\nMKVLAAGIV\n")
     aligned = AlignmentTarget("g", (str(tmp_path / "g.a3m"),))
-    assert fingerprint(identities.identity(aligned)) == (
+    assert fingerprint(identities.identity("g", aligned)) == (
         "a6f9f1205354902fb2f79d9e72f3e4dfc0ca517aaf4d6ca6be329a45a4b25c84"
     )
 
@@ -66,7 +66,9 @@ def test_seeds_of_a_job_file_are_run_unless_options_give_others() -> None:
 
 def test_seeds_and_ranking_are_not_part_of_a_targets_identity() -> None:
     settings = (PredictSettings(), PredictSettings(num_seeds=3, random_seed=5, rank="ptm"))
-    identities = [TargetIdentities(SOURCES, PARAMETERS, each, REQUEST).identity(QUERY) for each in settings]
+    identities = [
+        TargetIdentities(SOURCES, PARAMETERS, each, REQUEST).identity("q", QUERY) for each in settings
+    ]
     assert identities[0] == identities[1]
 
 
