@@ -127,12 +127,13 @@ def test_this_process_searches_if_the_other_one_has_ended(
 ) -> None:
     process = SearchProcess(str(folder), "cpu", 0.5)
     searcher = opened(process, folder)
-    results = searcher.search_texts(QUERIES, SETTINGS)
+    queries = QUERIES * 100  # more than are finished until the signal
+    results = searcher.search_texts(queries, SETTINGS)
     first = next(results)
     os.kill(process.service.process.pid, signal.SIGKILL)
     process.service.wait()
     found = [first, *results]
-    assert_equal(found, folder, QUERIES)
+    assert_equal(found, folder, queries)
     assert [record.getMessage() for record in logged] == [
         "the process of the searches has ended with exit code -9; the main process searches instead"
     ]
