@@ -58,7 +58,7 @@ class PredictionSize:
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """How a prediction runs, and what it needs at most.
+    """Samples at once and chunk size of a prediction, and the memory it needs at most.
 
     Args:
         samples_at_once: see `AlphaFold3.predict`.

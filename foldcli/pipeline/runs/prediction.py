@@ -112,7 +112,7 @@ class SearchOptions:
 
 @dataclass
 class KeptState:
-    """What a Python session keeps for its next run, and how it follows a run.
+    """State that a Python session keeps for its next run, and its observers of a run.
 
     Args:
         networks: loaded networks by their sources.
