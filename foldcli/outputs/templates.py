@@ -2,23 +2,27 @@
 
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from features.templates.table import write_complex_template_table
 from foldcli.logs import logger
-from model.output.modelcif import UsedTemplate
 from msa.base.atomic import atomic_write
+
+if TYPE_CHECKING:
+    from model.output.modelcif import UsedTemplate
 
 _PDB_CODE = re.compile(r"[0-9][A-Za-z0-9]{3}")
 
 
-def used_templates(chain: str, hits: Any) -> tuple[UsedTemplate, ...]:
+def used_templates(chain: str, hits: Any) -> "tuple[UsedTemplate, ...]":
     """Return the templates of a chain as ModelCIF describes them.
 
     Args:
         chain: name of the chain.
         hits: result of its template search (`features.templates.candidates.TemplateHits`).
     """
+    from model.output.modelcif import UsedTemplate  # imports gemmi, which runs load later
+
     used = []
     for candidate, template in zip(hits.templates, hits.chains, strict=True):
         entry, _, template_chain = candidate.id.rpartition("_")

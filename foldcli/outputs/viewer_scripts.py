@@ -23,10 +23,12 @@ def write_viewer_scripts(files: TargetFiles, ranked: Sequence[ModelResult]) -> N
     Raises:
         OSError: a file cannot be written.
     """
+    folder = files.path("chimerax").parent
+    folder.mkdir(parents=True, exist_ok=True)
     names = []
     for rank, result in enumerate(ranked[:_MAX_MODELS], 1):
         paths = [files.model_path(kind, rank, result.tag) for kind in STRUCTURE_KINDS]
-        names += [os.path.relpath(path, files.folder) for path in paths if path.is_file()][:1]
+        names += [os.path.relpath(path, folder) for path in paths if path.is_file()][:1]
     chimerax = [f"open {name}" for name in names]
     chimerax += [f"matchmaker #{number} to #1" for number in range(2, len(names) + 1)]
     chimerax += ["color bfactor palette alphafold", "cartoon", "view"]

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from itertools import combinations
 from typing import Any
 
-import gemmi
 import numpy as np
 import torch
 
@@ -45,6 +44,8 @@ def structure_flags(structure: Structure, positions: np.ndarray) -> dict[str, An
         structure: the molecules.
         positions: float32 [A, 3], Å.
     """
+    import gemmi  # networks start without it
+
     kinds = [structure.kind(index) == EntityKind.PROTEIN for index in range(len(structure.chains))]
     atoms = np.flatnonzero(np.array(kinds)[structure.atom_chain])
     residue, chain = structure.atom_residue[atoms], structure.atom_chain[atoms]

@@ -58,7 +58,7 @@ class Layout:
             network_citations=family.citations,
         )
         folder = output.folder / self.methods_folder
-        folder.mkdir(exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
         for path, text in (
             (folder / "methods.txt", methods.paragraph()),
             (output.folder / "cite.bibtex", methods.bibtex()),

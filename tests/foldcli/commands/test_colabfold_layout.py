@@ -187,6 +187,7 @@ def test_additional_files_are_in_a_separate_folder_and_mark_the_target_as_finish
     additional_folder = result / "foldcli" / NAME
     kinds = {kind_of(path.name, NAME) for path in additional_folder.iterdir()}
     additional = {"NAME.m8", "NAME.done.json", "NAME_unrelaxed_MODEL.cif", "NAME.html", "NAME_thumbnail.png"}
+    additional |= {"NAME.cxc", "NAME.pml"}
     assert kinds == additional
     links = re.findall(r'href="([^"#]+\.(?:pdb|cif|json))"', (additional_folder / f"{NAME}.html").read_text())
     # three files of each model, and done.json

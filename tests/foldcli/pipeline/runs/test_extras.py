@@ -21,7 +21,7 @@ QUERY = AlignmentTarget("q", ("-",), f">q\n{UBIQUITIN[:RESIDUES]}\n".encode())
 TAG = "alphafold2_ptm_model_3_seed_000"
 NAMES = {f"q_unrelaxed_rank_001_{TAG}.r0.pdb", f"q_unrelaxed_rank_001_{TAG}.r1.pdb"}
 NAMES |= {f"q_{kind}_rank_001_{TAG}.npy" for kind in ("single_repr", "pair_repr")}
-NAMES |= {f"q_all_rank_001_{TAG}.npz"}
+NAMES |= {f"q_all_rank_001_{TAG}.npz", f"q_pairwise_rank_001_{TAG}.cif"}
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +62,11 @@ def test_extras_follow_the_rank_of_their_model(finished: Runs, tmp_path: Path) -
     runs = Runs(tmp_path)
     runs.run(QUERY, num_recycles=1, models=(4,))
     rank = 1 + runs.tags().index(TAG)
-    extra_names = {name for name in runs.contents() if name.endswith(("npy", "npz", ".r0.pdb", ".r1.pdb"))}
+    extra_names = {
+        name
+        for name in runs.contents()
+        if name.endswith(("npy", "npz", ".r0.pdb", ".r1.pdb")) or "_pairwise_" in name
+    }
     assert extra_names == {name.replace("rank_001", f"rank_{rank:03d}") for name in NAMES}
     # a model whose extra is missing is made again
     next(runs.files.folder.glob("*.npz")).unlink()
