@@ -26,12 +26,13 @@ def bf16_size(tokens: int, **changes: Any) -> PredictionSize:
 
 
 class Peak(TorchDispatchMode):
-    """Counts the bytes of all tensors that exist at once."""
+    """Counts the bytes of all tensors that exist at once, except those of a module."""
 
-    def __init__(self) -> None:
+    def __init__(self, module: torch.nn.Module) -> None:
         super().__init__()
         self.now = self.most = 0
-        self._alive: set[int] = set()
+        # results of operations may be the parameters themselves
+        self._alive = {x.untyped_storage().data_ptr() for x in (*module.parameters(), *module.buffers())}
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = function(*args, **(kwargs or {}))
@@ -62,18 +63,18 @@ def test_phases_hold_at_most_what_is_planned() -> None:
     draws = SeededDraws(0)
 
     def peak(function: Callable[[], Any]) -> tuple[int, Any]:
-        with chunk_budget(elements), Peak() as counted:
+        with chunk_budget(elements), Peak(model) as counted:
             result = function()
         return counted.most, result
 
     most, trunk = peak(lambda: model.trunk(inputs, draws, cycles=1))
     expected = max(phases[name] for name in ("embedding", "templates", "alignment", "pairformer"))
-    # without gradients, eager blocks on a CPU hold more than the kernels that are planned for
-    assert 0.6 * expected < most < 1.3 * expected
+    assert 0.6 * expected < most < expected
     most, positions = peak(lambda: model.sample(inputs, trunk, draws, steps=1, samples=2, samples_at_once=1))
     assert 0.6 * max(phases["conditions"], phases["steps"]) < most + trunk.pair.nbytes
+    assert most + trunk.pair.nbytes < max(phases["conditions"], phases["steps"])
     most, _ = peak(lambda: model.score(inputs, trunk, positions, TargetScorer(inputs)))
-    assert 0.6 * phases["heads"] < most + trunk.pair.nbytes < 1.3 * phases["heads"]
+    assert 0.6 * phases["heads"] < most + trunk.pair.nbytes < phases["heads"]
 
 
 def test_7000_tokens_fit_on_80_gigabytes() -> None:
