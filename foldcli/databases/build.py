@@ -1,4 +1,4 @@
-"""What `foldcli createdb` does: build, describe and verify databases, and build structure libraries."""
+"""Work of `foldcli createdb`: building, describing and verifying databases, and building structure libraries."""
 
 import json
 import time

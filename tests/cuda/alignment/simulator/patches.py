@@ -1,4 +1,4 @@
-"""What differs between a GPU and numba's simulator, by the module that is changed after its import.
+"""Replacements for what numba's simulator lacks, by the module that is changed after its import.
 
 The simulator runs kernels as Python functions, each thread as a host thread.
 """
