@@ -1,4 +1,4 @@
-"""Work of `foldcli createdb`: building, describing and verifying databases, and building structure libraries."""
+"""Work of `foldcli createdb`: build, describe and verify databases, and build structure libraries."""
 
 import json
 import time
