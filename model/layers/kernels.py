@@ -2,7 +2,8 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
+from typing import Any
 
 import torch
 
@@ -27,6 +28,17 @@ _OPERATIONS = (
     "transition",
     "outer_product_mean",
 )
+
+
+@dataclass(frozen=True)
+class InPlace:
+    """An operation that adds its update to its first argument; equal for equal operations."""
+
+    operation: Callable[..., torch.Tensor]
+
+    def __call__(self, *arguments: Any, **options: Any) -> torch.Tensor:
+        """Return the changed first argument."""
+        return self.operation(*arguments, add=True, **options)
 
 
 @dataclass(frozen=True)
@@ -91,10 +103,10 @@ def select_kernels(name: str, device: torch.device | str = "cpu") -> Kernels:
     return Kernels(
         layer_norm=module("layer_norm").layer_norm,
         pair_bias=module("pair_bias").pair_bias,
-        add_attention=_adding(module("attention").attention),
+        add_attention=InPlace(module("attention").attention),
         global_attention=module("global_attention").global_attention,
-        add_triangle_multiplication=_adding(module("triangle_multiplication").triangle_multiplication),
-        add_transition=_adding(module("transition").transition),
+        add_triangle_multiplication=InPlace(module("triangle_multiplication").triangle_multiplication),
+        add_transition=InPlace(module("transition").transition),
         add_outer_product_mean=module("outer_product_mean").add_outer_product_mean,
         fused=fused,
         rows=RowKernels(
@@ -105,12 +117,6 @@ def select_kernels(name: str, device: torch.device | str = "cpu") -> Kernels:
             add_contraction=module("outer_product_mean").add_contraction,
         ),
     )
-
-
-@cache
-def _adding(operation: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    """Return the operation that adds the update in place, the same one for equal arguments."""
-    return partial(operation, add=True)
 
 
 REFERENCE = select_kernels("reference")

@@ -4,7 +4,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import fields
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -14,7 +13,7 @@ import torch
 from cuda.fused import dispatch
 from model.alphafold2.modules.config import ModelConfig
 from model.checkpoints.alphafold2 import build_network, random_parameters
-from model.layers.kernels import REFERENCE, best_kernels, select_kernels
+from model.layers.kernels import REFERENCE, InPlace, best_kernels, select_kernels
 
 NO_TRITON = """
 import sys
@@ -35,7 +34,7 @@ ROW_OPERATIONS = [field.name for field in fields(REFERENCE.rows)]
 
 
 def module_of(operation: Callable[..., torch.Tensor]) -> str:
-    return operation.func.__module__ if isinstance(operation, partial) else operation.__module__
+    return operation.operation.__module__ if isinstance(operation, InPlace) else operation.__module__
 
 
 def test_reference_is_plain_pytorch() -> None:
