@@ -295,10 +295,9 @@ def _clashes(structure: Structure, positions: np.ndarray, restraints: Restraints
     """
     radii = restraints.van_der_waals
     reach = 2 * CONTACT_SHARE * float(radii.max(initial=0.0))
-    pairs = close_pairs(positions, reach)
     polymer = structure.chain_is_polymer[structure.atom_chain]
     part = np.where(polymer, structure.atom_residue, len(structure.residue_code) + structure.atom_chain)
-    pairs = pairs[part[pairs[:, 0]] != part[pairs[:, 1]]]
+    pairs = close_pairs(positions, reach, part)
     pairs = pairs[~_is_near_in_bonds(structure, pairs)]
     inorganic = restraints.is_inorganic[pairs].any(axis=1)
     sums = np.where(inorganic, restraints.covalent[pairs].sum(axis=1), radii[pairs].sum(axis=1))
@@ -319,26 +318,29 @@ def _volume_overlap(structure: Structure, positions: np.ndarray, restraints: Res
 
 def _is_near_in_bonds(structure: Structure, pairs: np.ndarray) -> np.ndarray:
     """Return whether the atoms of each pair are within three bonds, bool [n]."""
-    neighbours: dict[int, set[int]] = {}
-    for first, second, _ in structure.bonds.tolist():
-        neighbours.setdefault(first, set()).add(second)
-        neighbours.setdefault(second, set()).add(first)
-    result = np.zeros(len(pairs), bool)
-    for index, (first, second) in enumerate(pairs.tolist()):
-        # within three bonds: bonded to, or the same as, a neighbour of the other's neighbour
-        around = neighbours.get(first, set())
-        wide = around | {atom for near in around for atom in neighbours[near]}
-        result[index] = second in wide or not wide.isdisjoint(neighbours.get(second, set()))
-    return result
+    first, second = structure.bonds[:, 0], structure.bonds[:, 1]
+    begins, ends = np.concatenate([first, second]), np.concatenate([second, first])
+    order, atoms = np.argsort(begins, kind="stable"), len(structure.atom_residue)
+    begins, ends = begins[order], ends[order]
+    first_bond = np.searchsorted(begins, np.arange(atoms + 1))
+    reached: list[np.ndarray] = []
+    start, last = begins, ends
+    for _ in range(2):  # walks of two and of three bonds, which include those there and back
+        count = np.diff(first_bond)[last]
+        bond = np.arange(count.sum()) + np.repeat(first_bond[last] - np.cumsum(count) + count, count)
+        start, last = np.repeat(start, count), ends[bond]
+        reached.append(start * atoms + last)
+    return np.isin(pairs[:, 0] * atoms + pairs[:, 1], np.concatenate(reached))
 
 
 def _chains_of_parts(structure: Structure, result: _Result, count: int) -> list[np.ndarray]:
     """Return the indices of the parts that have an atom in each chain."""
-    groups: list[list[int]] = [[] for _ in range(count)]
-    for index, atoms in enumerate(result.atoms):
-        for chain in set(structure.atom_chain[atoms].tolist()):
-            groups[chain].append(index)
-    return [np.array(group, np.int64) for group in groups]
+    parts = len(result.atoms)
+    if not parts:
+        return [np.zeros(0, np.int64)] * count
+    part = np.repeat(np.arange(parts), [len(atoms) for atoms in result.atoms])
+    keys = np.unique(structure.atom_chain[np.concatenate(result.atoms)] * parts + part)
+    return [keys[keys // parts == chain] % parts for chain in range(count)]
 
 
 def _chain_label(structure: Structure, chain: int) -> str:

@@ -1,6 +1,7 @@
 """Interfaces between chains of any molecules, and the atoms around ligands."""
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -93,12 +94,15 @@ def ligand_contacts(prediction: Prediction, distance: float = CLOSE_DISTANCE) ->
 
     Args:
         prediction: the prediction.
-        distance: largest distance, Å.
+        distance: largest distance, Å; at most CONTACT_DISTANCE.
     """
     structure = prediction.structure
-    pairs = _pairs_between_chains(prediction, distance)
+    pairs = _pairs_between_chains(prediction)
+    near = pairs.distances <= distance
     rows = []
-    for (first, second), length in zip(pairs.atoms.tolist(), pairs.distances.tolist(), strict=True):
+    for (first, second), length in zip(
+        pairs.atoms[near].tolist(), pairs.distances[near].tolist(), strict=True
+    ):
         for own, other in ((first, second), (second, first)):
             if not structure.chain_is_polymer[structure.atom_chain[own]]:
                 rows.append((int(structure.atom_residue[own]), length, own, other))
@@ -161,17 +165,18 @@ def contacts_as_dict(prediction: Prediction) -> dict[str, Any]:
     }
 
 
-def _pairs_between_chains(prediction: Prediction, distance: float) -> _AtomPairs:
+# several tables of a prediction need them
+@lru_cache(maxsize=1)
+def _pairs_between_chains(prediction: Prediction) -> _AtomPairs:
+    """Return the pairs of atoms of different chains within CONTACT_DISTANCE."""
     positions = prediction.positions.astype(np.float64)
-    pairs = close_pairs(positions, distance)
-    chains = prediction.structure.atom_chain[pairs]
-    pairs = pairs[chains[:, 0] != chains[:, 1]]
+    pairs = close_pairs(positions, CONTACT_DISTANCE, prediction.structure.atom_chain)
     return _AtomPairs(pairs, np.linalg.norm(positions[pairs[:, 0]] - positions[pairs[:, 1]], axis=1))
 
 
 def _residue_pairs(prediction: Prediction) -> _AtomPairs:
     """Return the closest atoms of each two residues in contact."""
-    pairs = _pairs_between_chains(prediction, CONTACT_DISTANCE)
+    pairs = _pairs_between_chains(prediction)
     residues = prediction.structure.atom_residue[pairs.atoms]
     order = np.lexsort((pairs.distances, residues[:, 1], residues[:, 0]))
     residues = residues[order]

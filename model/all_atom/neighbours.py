@@ -5,12 +5,13 @@ from itertools import product
 import numpy as np
 
 
-def close_pairs(positions: np.ndarray, reach: float) -> np.ndarray:
+def close_pairs(positions: np.ndarray, reach: float, part: np.ndarray) -> np.ndarray:
     """Return the pairs of atoms at most `reach` Å apart, int64 [P, 2], sorted, the smaller index first.
 
     Args:
         positions: [A, 3], Å, finite.
         reach: largest distance, Å.
+        part: int [A]; pairs of atoms of the same part are left out.
     """
     if len(positions) < 2:
         return np.zeros((0, 2), np.int64)
@@ -32,6 +33,7 @@ def close_pairs(positions: np.ndarray, reach: float) -> np.ndarray:
         first = np.repeat(np.arange(len(keys)), count)
         second = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count) + np.repeat(begin, count)
         pairs = np.sort(order[np.column_stack([first, second])], axis=1)
+        pairs = pairs[part[pairs[:, 0]] != part[pairs[:, 1]]]
         found.append(pairs[np.linalg.norm(positions[pairs[:, 0]] - positions[pairs[:, 1]], axis=1) <= reach])
     pairs = np.concatenate(found)
     return pairs[np.lexsort((pairs[:, 1], pairs[:, 0]))]

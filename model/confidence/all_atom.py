@@ -1,5 +1,7 @@
 """Scores of pairs of the protein chains of an all-atom prediction."""
 
+from functools import lru_cache
+
 import numpy as np
 import torch
 
@@ -8,6 +10,8 @@ from model.prediction import PairScores, Prediction
 from model.structure import EntityKind
 
 
+# the files of a model and its result need them
+@lru_cache(maxsize=1)
 def protein_pair_scores(prediction: Prediction) -> tuple[tuple[str, ...], PairScores] | None:
     """Return the names of the protein chains, and the scores of their pairs; None with fewer than two.
 

@@ -20,7 +20,8 @@ class AllAtomFiles:
 
     Args:
         texts: content by kind: "cif", "pdb" if the format can hold it, "scores", "contacts" if there are
-            several chains, "summary_confidences" and "confidences", and "pairwise" if it was asked for.
+            several chains, "summary_confidences", "confidences" with the extra "all", and "pairwise" if it
+            was asked for.
         pdb_missing: why there is no PDB file, in words; None if there is one.
         checks: results of the checks, which are also in the scores.
     """
@@ -57,8 +58,9 @@ def format_all_atom_files(
         "cif": format_all_atom_mmcif(prediction, provenance, templates, pairwise_file),
         "scores": format_all_atom_scores(prediction, extra),
         "summary_confidences": format_summary_confidences(prediction),
-        "confidences": format_confidences(prediction),
     }
+    if "all" in prediction.extras:
+        texts["confidences"] = format_confidences(prediction)
     pdb_missing = reason_against_pdb(prediction)
     if pdb_missing is None:
         texts["pdb"] = format_all_atom_pdb(prediction, provenance)

@@ -202,9 +202,8 @@ def _matrix(name: str, values: np.ndarray) -> str:
     if not np.isfinite(values).all():
         raise ValueError(f"{name} is not finite")
     hundredths = np.rint(values.astype(np.float64) * 100).astype(np.int64)
-    texts = [repr(number / 100) for number in range(int(hundredths.max(initial=0)) + 1)]
-    rows = (", ".join([texts[number] for number in row]) for row in hundredths.tolist())
-    return "[" + ", ".join(f"[{row}]" for row in rows) + "]"
+    texts = np.array([repr(number / 100) for number in range(int(hundredths.max(initial=0)) + 1)], object)
+    return "[" + ", ".join(f"[{', '.join(row)}]" for row in texts[hundredths].tolist()) + "]"
 
 
 def _round(values: np.ndarray) -> list[Any]:

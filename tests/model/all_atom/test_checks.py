@@ -9,7 +9,7 @@ pytest.importorskip("biotite")
 from features.assembly.job import Job, Ligand
 from features.chemistry.conformers import ConformerGenerator
 from foldcli.outputs.all_atom.restraints import build_restraints
-from model.all_atom.checks import CHECKS, Checks, _plane_distance, check_structure
+from model.all_atom.checks import CHECKS, Checks, _is_near_in_bonds, _plane_distance, check_structure
 from model.all_atom.neighbours import close_pairs
 from tests.molecules import GLYCAN, MIXTURE, molecules, reference_positions
 
@@ -251,5 +251,19 @@ def test_close_pairs_are_those_of_a_full_search() -> None:
     positions = np.random.default_rng(0).uniform(-20, 20, (400, 3))
     distances = np.linalg.norm(positions[:, None] - positions, axis=-1)
     expected = np.argwhere(np.triu(distances <= 4.0, 1))
-    assert close_pairs(positions, 4.0).tolist() == expected.tolist()
-    assert close_pairs(positions[:1], 4.0).shape == (0, 2)
+    part = np.arange(400)
+    assert close_pairs(positions, 4.0, part).tolist() == expected.tolist()
+    different = expected[(expected % 3)[:, 0] != (expected % 3)[:, 1]]
+    assert close_pairs(positions, 4.0, part % 3).tolist() == different.tolist()
+    assert close_pairs(positions[:1], 4.0, part[:1]).shape == (0, 2)
+
+
+def test_atoms_within_three_bonds_are_those_of_a_full_search() -> None:
+    _, structure = molecules(">A|protein\nGCPW\n>L|ccd\nNAG\n>Z|ccd\nZN\n")
+    count = len(structure.atom_name)
+    bonded = np.zeros((count, count), bool)
+    bonded[structure.bonds[:, 0], structure.bonds[:, 1]] = True
+    step = bonded | bonded.T | np.eye(count, dtype=bool)
+    pairs = np.argwhere(~np.eye(count, dtype=bool))
+    expected = np.linalg.matrix_power(step.astype(np.int64), 3) > 0
+    assert (_is_near_in_bonds(structure, pairs) == expected[tuple(pairs.T)]).all()

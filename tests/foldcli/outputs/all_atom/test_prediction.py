@@ -12,7 +12,7 @@ pytest.importorskip("biotite")
 
 from features.alphafold3.inputs import Settings, build_sample
 from foldcli.inputs.molecules.fasta import parse_fasta_jobs
-from foldcli.outputs.all_atom.prediction import build_predictions
+from foldcli.outputs.all_atom.prediction import build_predictions, copy_samples
 from foldcli.outputs.all_atom.restraints import build_restraints
 from foldcli.outputs.all_atom.structure import build_structure
 from model.alphafold3.inputs import AlphaFold3Inputs
@@ -33,7 +33,7 @@ def test_a_job_becomes_the_files_of_scored_structures() -> None:
     )
     structure = build_structure(sample.atoms, sample.tokens)
     restraints = build_restraints(sample.atoms, structure)
-    predictions = build_predictions(structure, sample.tokens.chain, drawn)
+    predictions = build_predictions(structure, sample.tokens.chain, copy_samples(drawn)())
     assert len(predictions) == 2 and predictions[0].positions.shape == (len(sample.atoms), 3)
     confidence = drawn.confidences[0]
     # chain D is the network's fourth, and A its first
@@ -45,13 +45,17 @@ def test_a_job_becomes_the_files_of_scored_structures() -> None:
     provenance = Provenance("job", "foldcli 0.0", "openfold3, seed 1, sample 1")
     # a random network's coordinates are too large for the PDB format
     near = replace(
-        predictions[0], positions=predictions[0].positions / np.abs(predictions[0].positions).max()
+        predictions[0],
+        positions=predictions[0].positions / np.abs(predictions[0].positions).max(),
+        extras=("all",),
     )
     files = format_all_atom_files(near, provenance, restraints, pairwise_file="job_pairwise.cif")
     assert set(files.texts) == {
         "cif", "pdb", "scores", "contacts", "summary_confidences", "confidences", "pairwise",
     }  # fmt: skip
     assert files.pdb_missing is None
+    # a large file that is not written by default
+    assert "confidences" not in format_all_atom_files(replace(near, extras=()), provenance, restraints).texts
     written = json.loads(files.texts["scores"])
     # random coordinates do not pass, and nobody hides it
     assert written["checks"]["summary"] == files.checks.summary != "passed"
