@@ -1,7 +1,8 @@
 """The geometry that a job's molecules should have, from RDKit and the molecules as they were given."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import combinations
 from typing import Any
 
@@ -34,20 +35,9 @@ _LINK_LENGTHS: dict[tuple[str, ...], float] = {
 
 @dataclass(frozen=True, eq=False)
 class _Geometry:
-    """The geometry of one molecule by the indices of its component's atoms; see `Restraints`."""
+    """The geometry of a molecule: tables of `Restraints` by name, with indices of its component's atoms."""
 
-    bonds: list[tuple[int, int]] = field(default_factory=list)
-    angles: list[tuple[int, int]] = field(default_factory=list)
-    pairs: list[tuple[int, int]] = field(default_factory=list)
-    lower: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))
-    upper: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))
-    centres: list[tuple[int, ...]] = field(default_factory=list)
-    centre_signs: list[float] = field(default_factory=list)
-    double_bonds: list[tuple[int, ...]] = field(default_factory=list)
-    double_bond_is_cis: list[bool] = field(default_factory=list)
-    aromatic_rings: list[tuple[int, ...]] = field(default_factory=list)
-    puckered_rings: list[tuple[int, ...]] = field(default_factory=list)
-    flat_double_bonds: list[tuple[int, ...]] = field(default_factory=list)
+    tables: Mapping[str, Any] = field(default_factory=dict)
     unchecked: str = ""
 
 
@@ -58,20 +48,19 @@ def build_restraints(atoms: Atoms, structure: Structure) -> Restraints:
         atoms: the atoms of the job.
         structure: its tables; see `foldcli.outputs.all_atom.structure.build_structure`.
     """
-    known: dict[int, _Geometry] = {}
     rows: dict[str, list[Any]] = {}
     unchecked: dict[str, str] = {}
     start = 0
     for molecule in atoms.molecules:
         component = molecule.component
-        geometry = known.get(id(component)) or known.setdefault(id(component), _geometry(component))
+        geometry = _geometry(component)
         index = np.where(molecule.kept, start + np.cumsum(molecule.kept) - 1, -1)
         if geometry.unchecked:
             chain = structure.chain_names[structure.atom_chain[start]]
             unchecked[chain] = f"{component.code}: {geometry.unchecked}"
         start += int(molecule.kept.sum())
         for name, values in _rows(geometry, index):
-            rows.setdefault(name, []).extend(values)
+            rows.setdefault(name, []).append(values)
     _add_links(rows, structure)
     table = Chem.GetPeriodicTable()
     # an atom of no known element is judged as carbon
@@ -80,7 +69,7 @@ def build_restraints(atoms: Atoms, structure: Structure) -> Restraints:
     tables: dict[str, Any] = {
         name: _stack(rows.get(name, []), width, dtype) for name, (width, dtype) in _COLUMNS.items()
     }
-    tables |= {name: tuple(np.array(group) for group in rows.get(name, [])) for name in _GROUPS}
+    tables |= {name: tuple(group for groups in rows.get(name, ()) for group in groups) for name in _GROUPS}
     return Restraints(
         **tables,
         van_der_waals=np.array([table.GetRvdw(element) for element in elements]),
@@ -103,62 +92,62 @@ _COLUMNS = {
     "double_bonds": (4, np.int64),
     "double_bond_is_cis": (0, np.bool_),
 }
+# tables of atoms, and those of their values
+_EXTRAS = (
+    ("bonds", "bond_bounds"),
+    ("angles", "angle_bounds"),
+    ("pairs", "pair_lower"),
+    ("centres", "centre_signs"),
+    ("double_bonds", "double_bond_is_cis"),
+)
 _GROUPS = ("aromatic_rings", "puckered_rings", "flat_double_bonds")
 
 
 def _stack(rows: Sequence[Any], width: int, dtype: type) -> np.ndarray:
-    """Return rows of a width as an array; width 0 stands for single values."""
-    return np.array(rows, dtype).reshape((-1, width) if width else -1)
+    """Join arrays of rows of a width; width 0 stands for single values."""
+    shape = (-1, width) if width else (-1,)
+    return np.concatenate([np.zeros((0, width) if width else 0, dtype), *(x.reshape(shape) for x in rows)])
 
 
-def _rows(geometry: _Geometry, index: np.ndarray) -> Iterator[tuple[str, list[Any]]]:
+def _rows(geometry: _Geometry, index: np.ndarray) -> Iterator[tuple[str, Any]]:
     """Return the rows of each table for one copy of a molecule, without those of atoms that are left out.
 
     Args:
         geometry: the geometry of the molecule.
         index: int [a], row of each of its atoms in the structure; -1 for those left out.
     """
-
-    def kept(atoms: Sequence[tuple[int, ...]]) -> list[int]:
-        return [row for row, members in enumerate(atoms) if (index[list(members)] >= 0).all()]
-
-    def place(atoms: Sequence[tuple[int, ...]], selected: Sequence[int]) -> list[Any]:
-        return [index[list(atoms[row])] for row in selected]
-
-    for name, extra in (("bonds", "bond_bounds"), ("angles", "angle_bounds"), ("pairs", "pair_lower")):
-        atoms = getattr(geometry, name)
-        selected = kept(atoms)
-        yield name, place(atoms, selected)
-        lower = [geometry.lower[atoms[row]] for row in selected]
-        upper = [geometry.upper[atoms[row]] for row in selected]
-        yield extra, lower if name == "pairs" else list(zip(lower, upper, strict=True))
-    for name, extra in (("centres", "centre_signs"), ("double_bonds", "double_bond_is_cis")):
-        atoms = getattr(geometry, name)
-        selected = kept(atoms)
-        yield name, place(atoms, selected)
-        yield extra, [getattr(geometry, extra)[row] for row in selected]
+    for name, extra in _EXTRAS:
+        if not len(atoms := geometry.tables.get(name, ())):
+            continue
+        placed = index[atoms]
+        kept = (placed >= 0).all(axis=1)
+        yield name, placed[kept]
+        yield extra, geometry.tables[extra][kept]
     for name in _GROUPS:
-        atoms = getattr(geometry, name)
-        yield name, place(atoms, kept(atoms))
+        groups = [index[group] for group in geometry.tables.get(name, ())]
+        yield name, [group for group in groups if (group >= 0).all()]
 
 
 def _add_links(rows: dict[str, list[Any]], structure: Structure) -> None:
     """Add the bonds between reference molecules, with the length that their elements have."""
     table = Chem.GetPeriodicTable()
-    known = {tuple(sorted(map(int, bond))) for bond in rows.get("bonds", [])}
-    for first, second, _ in structure.bonds.tolist():
-        if structure.atom_residue[first] == structure.atom_residue[second]:
-            continue
-        if (min(first, second), max(first, second)) in known:
-            continue
+    atoms = len(structure.atom_residue)
+    known, bonds = (
+        np.sort(pairs, axis=1) @ (atoms, 1)
+        for pairs in (_stack(rows.get("bonds", []), 2, np.int64), structure.bonds[:, :2])
+    )
+    residue = structure.atom_residue[structure.bonds[:, :2]]
+    links = structure.bonds[(residue[:, 0] != residue[:, 1]) & ~np.isin(bonds, known)]
+    for first, second, _ in links.tolist():
         elements = tuple(sorted(str(structure.atom_element[atom]) for atom in (first, second)))
         if structure.atom_is_metal[[first, second]].any():
             continue  # coordination has no fixed length
         length = _LINK_LENGTHS.get(elements) or sum(table.GetRcovalent(element) for element in elements)
-        rows.setdefault("bonds", []).append((first, second))
-        rows.setdefault("bond_bounds", []).append((length, length))
+        rows.setdefault("bonds", []).append(np.array((first, second)))
+        rows.setdefault("bond_bounds", []).append(np.array((length, length)))
 
 
+@lru_cache(maxsize=512)
 def _geometry(component: Component) -> _Geometry:
     """Return the geometry of a molecule by the indices of its component's atoms."""
     if len(component) == 1:
@@ -181,32 +170,41 @@ def _geometry(component: Component) -> _Geometry:
     lower, upper = np.tril(bounds), np.triu(bounds)
     lower, upper = lower + lower.T, upper + upper.T
     _share_bounds_of_resonance(flat, lower, upper)
-    bonds = [_sorted_ends(bond) for bond in flat.GetBonds()]
-    angles, others = _pairs(flat, bonds)
+    ends = [_sorted_ends(bond) for bond in flat.GetBonds()]
+    bonds, angles, pairs = (np.array(x, np.int64).reshape(-1, 2) for x in (ends, *_pairs(flat, ends)))
+    bond_bounds, angle_bounds, pair_bounds = (
+        np.column_stack([lower[tuple(x.T)], upper[tuple(x.T)]]) for x in (bonds, angles, pairs)
+    )
     centres = [atom for atom in chiral.GetAtoms() if _is_centre(atom)]
+    rings = flat.GetRingInfo().AtomRings()
     sided = [bond for bond in chiral.GetBonds() if bond.GetStereo() in (*_CIS, *_TRANS)]
     return _Geometry(
-        bonds=bonds,
-        angles=angles,
-        pairs=others,
-        lower=lower,
-        upper=upper,
-        centres=[_centre_row(atom) for atom in centres],
-        centre_signs=[_CHIRAL_TAGS[atom.GetChiralTag()] for atom in centres],
-        double_bonds=[_sided_atoms(bond) for bond in sided],
-        double_bond_is_cis=[bond.GetStereo() in _CIS for bond in sided],
-        aromatic_rings=[ring for ring in flat.GetRingInfo().AtomRings() if _is_flat_ring(flat, ring)],
-        puckered_rings=[ring for ring in flat.GetRingInfo().AtomRings() if _is_puckered_ring(flat, ring)],
-        flat_double_bonds=[
-            (
-                bond.GetBeginAtomIdx(),
-                *_others(bond.GetBeginAtom(), bond),
-                bond.GetEndAtomIdx(),
-                *_others(bond.GetEndAtom(), bond),
-            )
-            for bond in flat.GetBonds()
-            if _is_flat_double_bond(bond)
-        ],
+        {
+            "bonds": bonds,
+            "bond_bounds": bond_bounds,
+            "angles": angles,
+            "angle_bounds": angle_bounds,
+            "pairs": pairs,
+            "pair_lower": pair_bounds[:, 0],
+            "centres": np.array([_centre_row(atom) for atom in centres]),
+            "centre_signs": np.array([_CHIRAL_TAGS[atom.GetChiralTag()] for atom in centres]),
+            "double_bonds": np.array([_sided_atoms(bond) for bond in sided]),
+            "double_bond_is_cis": np.array([bond.GetStereo() in _CIS for bond in sided]),
+            "aromatic_rings": [np.array(ring) for ring in rings if _is_flat_ring(flat, ring)],
+            "puckered_rings": [np.array(ring) for ring in rings if _is_puckered_ring(flat, ring)],
+            "flat_double_bonds": [
+                np.array(
+                    [
+                        bond.GetBeginAtomIdx(),
+                        *_others(bond.GetBeginAtom(), bond),
+                        bond.GetEndAtomIdx(),
+                        *_others(bond.GetEndAtom(), bond),
+                    ]
+                )
+                for bond in flat.GetBonds()
+                if _is_flat_double_bond(bond)
+            ],
+        }
     )
 
 
