@@ -60,19 +60,22 @@ def check_tokens(job: Job, tokens: int, settings: Settings) -> None:
         raise InputError(reason, job.path, job.line)
 
 
-def build_sample(job: Job, settings: Settings, templates: TemplateRows | None = None) -> Sample:
+def build_sample(
+    job: Job, settings: Settings, templates: TemplateRows | None = None, atoms: Atoms | None = None
+) -> Sample:
     """Return the inputs of the network for a job.
 
     Args:
         job: the job.
         settings: settings.
         templates: rows of its templates; None without templates.
+        atoms: its atoms, if they are known.
 
     Raises:
         InputError: the job does not describe molecules (see `features.assembly.atoms.build_atoms`), an
             alignment does not fit its chain, or there are too many tokens.
     """
-    atoms = build_atoms(job)
+    atoms = build_atoms(job) if atoms is None else atoms
     tokens = build_tokens(atoms)
     check_tokens(job, len(tokens), settings)
     conformers = _conformers(job, atoms, ConformerGenerator(settings.seed, settings.chiral_residues))

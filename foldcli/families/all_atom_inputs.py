@@ -13,7 +13,7 @@ from features.alphafold3.found_alignments import AlignedJob, add_alignments
 from features.alphafold3.inputs import Sample, Settings, build_sample
 from features.alphafold3.samples import load_sample, read_sample, sample_key, sample_path, write_sample
 from features.alphafold3.template_rows import ChainTemplate, lay_templates, templates_of_hits
-from features.assembly.atoms import build_atoms
+from features.assembly.atoms import Atoms, build_atoms
 from features.assembly.job import Job, Polymer
 from features.assembly.tokens import build_tokens
 from features.cache.entry import CorruptEntryError
@@ -44,12 +44,14 @@ class AllAtomInputs:
         templates: templates of a search by sequence, best first.
         used: templates of the chains in words.
         cache: folder of the feature cache.
+        atoms: the atoms of the job.
     """
 
     job: Job
     templates: Mapping[str, Sequence[ChainTemplate]]
     used: tuple[UsedTemplate, ...]
     cache: Path
+    atoms: Atoms
 
     def load_or_build(self, seed: int, overwrite: bool = False) -> tuple[str, Sample]:
         """Return key and sample of a seed, from the cache or added to it.
@@ -62,13 +64,12 @@ class AllAtomInputs:
             InputError: a molecule or a template is invalid.
             OSError: the cache cannot be written.
         """
-        job, settings = self.job, Settings(seed=seed)
-        atoms = build_atoms(job)
+        job, atoms, settings = self.job, self.atoms, Settings(seed=seed)
         templates = lay_templates(job, atoms, build_tokens(atoms), self.templates, settings.templates)
         key = sample_key(job, settings, templates)
         sample = None if overwrite else _load(self.cache, key, job.name)
         if sample is None:
-            sample = build_sample(job, settings, templates)
+            sample = build_sample(job, settings, templates, atoms)
             write_sample(self.cache, key, job, sample)
         return key, sample
 
@@ -150,14 +151,14 @@ def load_inputs(
         )
         if found:
             _stage_search(target, store, job, chains, found)
-        atoms = build_atoms(job)
+        atoms = build_atoms(aligned.job)
     _add_facts(target, aligned, len(build_tokens(atoms)), len(atoms))
     templates: dict[str, list[ChainTemplate]] = {}
     used: tuple[UsedTemplate, ...] = ()
     if with_templates and features.templates is not None:
         with target.stage("templates"), features.template_lock:
             templates, used = _find_templates(target, features.templates, aligned.job)
-    return AllAtomInputs(aligned.job, templates, used, features.settings.cache)
+    return AllAtomInputs(aligned.job, templates, used, features.settings.cache, atoms)
 
 
 def make_sample(inputs: AllAtomInputs | PreparedInputs, seed: int) -> AllAtomSample:

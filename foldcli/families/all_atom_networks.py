@@ -13,7 +13,7 @@ from features.assembly.tokens import JobSize
 from foldcli.families.estimates import interpolate_seconds, measure_matrix_products
 from foldcli.families.protocols import DeviceMemory, NetworkJob
 from foldcli.logs import logger
-from foldcli.outputs.all_atom.prediction import build_predictions
+from foldcli.outputs.all_atom.prediction import build_predictions, copy_samples
 from model.alphafold3.config import OPENBIND, P2
 from model.alphafold3.inputs import AlphaFold3Inputs
 from model.alphafold3.network import AlphaFold3, Samples
@@ -47,20 +47,18 @@ class AllAtomNetwork:
     device: str
 
     def start(self, work: NetworkJob, memory: DeviceMemory) -> Callable[[], tuple[Prediction, ...]]:
-        """Predict the samples of a job as planned, then once more in small parts if memory runs out.
+        """Start the samples of a job as planned, then once more in small parts if memory runs out.
+
+        The next job may be started while a GPU computes the scores of this one.
 
         Raises:
             OutOfMemory: the job does not fit, or memory ran out twice.
         """
-        sample = work.sample
-        samples = self._predict_within(work, memory)
-        settings: Any = work.settings
-        predictions = tuple(
-            build_predictions(
-                sample.structure, sample.chain_numbers, samples, settings.num_recycles, settings.extras
-            )
+        copied, settings = copy_samples(self._predict_within(work, memory)), cast(Any, work.settings)
+        structure, chain_numbers = work.sample.structure, work.sample.chain_numbers
+        return lambda: tuple(
+            build_predictions(structure, chain_numbers, copied(), settings.num_recycles, settings.extras)
         )
-        return lambda: predictions
 
     def warm_up(self, residues: int, wait: Callable[[], None], first_job_is_ready: Event) -> None:
         """Do nothing: the network has no kernels to compile."""

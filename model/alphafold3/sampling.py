@@ -4,6 +4,7 @@ Algorithm numbers are those of the supplement of Abramson et al., Nature 630, 49
 """
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, Protocol, TypeAlias
 
 import numpy as np
@@ -12,6 +13,8 @@ import torch
 from model.alphafold3.config import DiffusionConfig
 from model.layers.rigid import rotation_from_quaternion
 
+# steps whose random numbers are drawn before they are needed
+_STEPS_AHEAD = 4
 _Step: TypeAlias = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 
 
@@ -88,8 +91,17 @@ class SeededDraws:
         generators = [
             self._generator(self._STEP, self._first_sample + sample, index) for sample in range(samples)
         ]
-        shapes = ((4,), (3,), (atoms, 3))
-        return StepDraws(*(torch.stack([_normal(g, *shape) for g in generators]) for shape in shapes))
+        drawn = np.empty((samples, 7 + 3 * atoms), np.float32)
+        for generator, row in zip(generators, drawn, strict=True):
+            for part in (row[:4], row[4:7], row[7:]):
+                generator.standard_normal(dtype=np.float32, out=part)
+        return _parts(torch.from_numpy(drawn))
+
+
+def _parts(drawn: torch.Tensor) -> StepDraws:
+    """Return the random numbers of a step in one tensor [S, 4 + 3 + 3 A] as its parts."""
+    quaternion, translation, noise = drawn.split((4, 3, drawn.shape[1] - 7), dim=1)
+    return StepDraws(quaternion, translation, noise.unflatten(1, (-1, 3)))
 
 
 def _normal(generator: np.random.Generator, *shape: int) -> torch.Tensor:
@@ -154,18 +166,23 @@ def sample_positions(
     levels = torch.stack([raised, added, config.step_scale * (schedule[1:] - raised)], dim=1).to(mask)
 
     def step(positions: torch.Tensor, drawn: torch.Tensor, level: torch.Tensor) -> torch.Tensor:
-        quaternion, translation, noise = drawn.split((4, 3, 3 * atoms), dim=1)
-        step_draws = StepDraws(quaternion, translation, noise.unflatten(1, (atoms, 3)))
+        step_draws = _parts(drawn)
         noisy = augment(positions, mask, step_draws) + level[1] * step_draws.noise
         direction = (noisy - denoise(noisy, level[0])) / level[0]
         return noisy + level[2] * direction
 
     run = step if graphed is None else graphed(step)
     positions = (schedule[0] * draws.initial(samples, atoms)).to(mask)
-    for index in range(steps):
-        # few calls, since threads that prepare the next jobs compete for the interpreter
-        drawn = torch.cat([x.flatten(1) for x in draws.step(index, samples, atoms)], dim=1)
-        positions = run(positions, _upload(drawn, mask), levels[index])
-        if progress is not None:
-            progress(index + 1)
+
+    def draw(index: int) -> torch.Tensor:
+        return torch.cat([x.flatten(1) for x in draws.step(index, samples, atoms)], dim=1)
+
+    with ThreadPoolExecutor(1) as pool:  # a thread draws while this one launches kernels
+        drawn = [pool.submit(draw, index) for index in range(min(steps, _STEPS_AHEAD))]
+        for index in range(steps):
+            positions = run(positions, _upload(drawn.pop(0).result(), mask), levels[index])
+            if index + _STEPS_AHEAD < steps:
+                drawn.append(pool.submit(draw, index + _STEPS_AHEAD))
+            if progress is not None:
+                progress(index + 1)
     return positions if graphed is None else positions.clone()

@@ -1,15 +1,34 @@
 """Predictions of an all-atom network as arrays with the structure that they belong to."""
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import fields, replace
 
 import numpy as np
 import torch
 
 from model.alphafold3.confidence import Confidence
 from model.alphafold3.network import Samples
+from model.layers.host_copies import HostCopies
 from model.prediction import AllAtomScores, Extra, Prediction
 from model.structure import Structure
+
+
+def copy_samples(samples: Samples) -> Callable[[], Samples]:
+    """Begin to copy samples from a GPU; return a function that waits for the copies and returns them."""
+    tensors = {"positions": samples.positions, "contacts": samples.contacts}
+    for index, confidence in enumerate(samples.confidences):
+        tensors |= {f"{index}.{name}": getattr(confidence, name) for name in _TENSORS}
+    copies, chains = HostCopies(tensors), [confidence.chains for confidence in samples.confidences]
+
+    def wait() -> Samples:
+        copied = {name: torch.from_numpy(array) for name, array in copies.wait().items()}
+        confidences = [
+            Confidence(chains=each, **{name: copied[f"{index}.{name}"] for name in _TENSORS})
+            for index, each in enumerate(chains)
+        ]
+        return Samples(copied["positions"], tuple(confidences), copied["contacts"])
+
+    return wait
 
 
 def build_predictions(
@@ -39,6 +58,9 @@ def build_predictions(
         )
         for positions, confidence in zip(samples.positions, samples.confidences, strict=True)
     ]
+
+
+_TENSORS = tuple(field.name for field in fields(Confidence) if field.name != "chains")
 
 
 def _build(

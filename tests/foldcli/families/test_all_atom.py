@@ -11,6 +11,7 @@ from click.testing import CliRunner, Result
 pytest.importorskip("rdkit")
 pytest.importorskip("biotite")
 
+from features.assembly.atoms import build_atoms
 from foldcli.cli import cli
 from foldcli.families.all_atom import AllAtomSettings, AllAtomSource
 from foldcli.families.all_atom_inputs import AllAtomInputs, make_sample
@@ -106,7 +107,7 @@ def test_job_that_does_not_fit_is_refused_before_it_starts(parameters: Path, tmp
     settings = AllAtomSettings(num_samples=2)
     network = load_network(find_parameters(parameters).file, settings, "cpu")
     molecules = job_of_query(FastaRecord("p", "MKVS"), "p.fasta")
-    sample = make_sample(AllAtomInputs(molecules, {}, (), tmp_path / "cache"), 0)
+    sample = make_sample(AllAtomInputs(molecules, {}, (), tmp_path / "cache", build_atoms(molecules)), 0)
     work = NetworkJob("p", Job(None, 0, ""), sample, settings, lambda done, total: None)
     with pytest.raises(OutOfMemory, match=r"4 tokens need 0\.\d GiB, and 0\.0 GiB are free"):
         network.start(work, FewBytes("cuda:0"))
@@ -139,7 +140,7 @@ def test_worker_counts_cycles_and_steps(parameters: Path, tmp_path: Path) -> Non
     molecules = job_of_query(FastaRecord("p", "MKVS"), "p.fasta")
     settings = AllAtomSettings(num_recycles=1, num_steps=3, num_samples=2)
     source = AllAtomSource(find_parameters(parameters), settings.num_samples)
-    sample = make_sample(AllAtomInputs(molecules, {}, (), tmp_path / "cache"), 0)
+    sample = make_sample(AllAtomInputs(molecules, {}, (), tmp_path / "cache", build_atoms(molecules)), 0)
     worker = DeviceWorker([WorkerSettings((source,), settings, "cpu")])
     counted: list[int] = []
     for seed in (0, 1):
