@@ -78,12 +78,15 @@ class TargetScorer:
         mask = inputs.token_mask.bool()
         self.chains = tuple(inputs.asym_id[mask].unique().tolist())
         self._members = [mask & (inputs.asym_id == chain) for chain in self.chains]
-        self._pairs = list(combinations(range(len(self.chains)), 2))
-        unions = [self._members[i] | self._members[j] for i, j in self._pairs]
-        self._sets = [mask, *self._members], [mask, *unions]
-        self._scales = [
-            [_tm_scale(count) for count in torch.stack(sets).sum(dim=-1).tolist()] for sets in self._sets
-        ]
+        pairs = list(combinations(range(len(self.chains)), 2))
+        self._pairs = torch.tensor(pairs, dtype=torch.int64, device=mask.device).reshape(-1, 2).T
+        unions = [self._members[i] | self._members[j] for i, j in pairs]
+        self._sets = torch.stack([mask, *self._members]), torch.stack([mask, *unions])
+        sizes = [sets.sum(dim=-1) for sets in self._sets]
+        self._scales = [[_tm_scale(count) for count in size.tolist()] for size in sizes]
+        # tokens that each token's sum is over: those of its set, and those of them in other chains
+        own = (self._sets[0][1:] * sizes[0][1:, None]).sum(dim=0)
+        self._counts = sizes[0][:, None].clamp(min=1), (sizes[1][:, None] - own).clamp(min=1)
         self._atomized = inputs.is_atomized.nonzero()[:, 0]
         self._polymers = _polymer_atoms(inputs)
 
@@ -110,8 +113,8 @@ class TargetScorer:
         framed = token_frames(inputs, positions, atomized=self._atomized).valid
         ptm, iptm = (self._best(sums[kind], kind, framed) for kind in (0, 1))
         pairs = pae.new_zeros(len(self.chains), len(self.chains))
-        for (i, j), value in zip(self._pairs, iptm[1:], strict=True):
-            pairs[i, j] = pairs[j, i] = value
+        first, second = self._pairs
+        pairs[first, second] = pairs[second, first] = iptm[1:]
         clash = _has_clash(positions, self._polymers)
         return Confidence(
             plddt=100 * _expectation(plddt, 1.0),
@@ -124,7 +127,7 @@ class TargetScorer:
             has_clash=clash,
             ranking_score=0.8 * iptm[0] + 0.2 * ptm[0] - 100 * clash,
             chains=self.chains,
-            chain_ptm=torch.stack(ptm[1:]),
+            chain_ptm=ptm[1:],
             chain_pair_iptm=pairs,
             bespoke_iptm=_bespoke_iptm(pairs, self._members, framed, inputs.is_ligand),
         )
@@ -146,17 +149,10 @@ class TargetScorer:
                 counted = different & tokens if kind else tokens
                 sums[kind][index, rows] = (expected[scale] * counted).sum(dim=-1)
 
-    def _best(self, sums: torch.Tensor, kind: int, framed: torch.Tensor) -> list[torch.Tensor]:
-        """Return the score of each set: the largest mean of a token that has a frame."""
-        result = []
-        for total, tokens in zip(sums, self._sets[kind], strict=True):
-            count = tokens.sum().expand_as(total)
-            if kind:
-                for member in self._members:
-                    count = torch.where(member, count - (tokens & member).sum(), count)
-            mean = total / count.clamp(min=1)
-            result.append(mean.masked_fill(~(framed & tokens), 0).max())
-        return result
+    def _best(self, sums: torch.Tensor, kind: int, framed: torch.Tensor) -> torch.Tensor:
+        """Return the score of each set [n]: the largest mean of a token that has a frame."""
+        means = sums / self._counts[kind]
+        return means.masked_fill(~(framed & self._sets[kind]), 0).amax(dim=-1)
 
 
 def with_disorder(confidence: Confidence, share: float) -> Confidence:
