@@ -1,14 +1,17 @@
 """Time and peak memory of the all-atom network on a GPU, with random parameters and a made-up protein.
 
-    python benchmarks/all_atom_gpu.py [--tokens 512,1024] [--precision bf16] [--kernels fused] [--peer]
-        [--profile 256,512] [--longest 7000] [--agreement 256]
+    python benchmarks/all_atom_gpu.py [--tokens 256,512,1024,1536,2048] [--precision bf16] [--kernels fused]
+        [--peer [FOLDER]] [--bionemo [FOLDER]] [--profile 256,512] [--longest 7000] [--agreement 256]
 
 Prints seconds of one cycle of the trunk, one denoising step of five samples, all scores of five samples, and
 of a whole prediction (4 cycles, 200 steps, 5 samples), the first of its size and the faster of two others,
-with 1,024 rows of alignment and 8 atoms per token; then the measured and the planned peak of memory. --peer
-times OpenFold3 in the same process. --profile prints the slowest kernels of each phase. --longest predicts a
-long protein in one cycle with few blocks and steps, which need as much memory as all. --agreement compares
-the trunk with that in float32.
+with 1,024 rows of alignment and 8 atoms per token; then the measured and the planned peak of memory.
+--profile prints the slowest kernels of each phase. --longest predicts a long protein in one cycle with few
+blocks and steps, which need as much memory as all. --agreement compares the trunk with that in float32.
+
+--peer times OpenFold3 in the same process, and --bionemo NVIDIA's bionemo-ir 0.2, which needs Python 3.12, a
+driver from 580 on, pydantic, lru-dict, einops and huggingface_hub. FOLDER has their packages if they are not
+installed.
 """
 
 import argparse
@@ -253,16 +256,16 @@ class Peer:
         from openfold3.projects.of3_all_atom.model import OpenFold3
 
         config, self.device = copy.deepcopy(model_config), device
-        self.kernels = "its Triton kernels"
+        self.kernels = "openfold3, its Triton kernels"
         memory = config.settings.memory.eval
         # its preset "predict"
         memory.chunk_size, memory.offload_inference.confidence_heads = 1024, True
         memory.offload_inference.token_cutoff = 2800
         if find_spec("cuequivariance_torch") is not None:
             memory.use_cueq_triangle_kernels, memory.use_triton_triangle_kernels = True, False
-            self.kernels = "cuEquivariance"
+            self.kernels = "openfold3, cuEquivariance"
         if device == "cpu":
-            memory.use_triton_triangle_kernels, self.kernels = False, "no kernels"
+            memory.use_triton_triangle_kernels, self.kernels = False, "openfold3, no kernels"
         architecture = config.architecture
         if blocks is not None:
             architecture.pairformer.no_blocks = architecture.msa.msa_module.no_blocks = blocks
@@ -273,10 +276,21 @@ class Peer:
         # its draws of initial parameters take a minute
         zeros = types.SimpleNamespace(std=lambda **_: 1.0, rvs=lambda size, **_: np.zeros(size, np.float32))
         initialization.truncnorm = zeros
-        self.network = OpenFold3(config).eval().requires_grad_(False).to(device)
+        self.network = OpenFold3(config)
+        self.draw_parameters()
+
+    def draw_parameters(self) -> None:
+        """Move the network to its device, and draw its parameters."""
+        self.network.eval().requires_grad_(False).to(self.device)
         for parameter in self.network.parameters():
             if parameter.ndim > 1:
                 parameter.normal_(std=0.5 * parameter.shape[-1] ** -0.5)
+
+    def predict(self, batch: dict[str, torch.Tensor], cycles: int, steps: int) -> object:
+        """Predict the samples of a batch."""
+        self.network.shared.num_recycles = cycles - 1
+        self.diffusion.no_full_rollout_steps = steps
+        return self.network(dict(batch))
 
     def measure(self, tokens: int) -> str:
         """Return seconds of a cycle and of whole predictions as text."""
@@ -285,15 +299,33 @@ class Peer:
         index = {name for name, x in ALL_ATOM.items() if x.kind == "index"}
         batch = {name: x.long() if name in index else x.float() for name, x in batch.items()}
         torch.set_float32_matmul_precision("high")
-        times = []
-        with torch.no_grad():
-            for cycles, steps in ((1, 2), (1, 2), (CYCLES, STEPS)):
-                self.network.shared.num_recycles = cycles - 1
-                self.diffusion.no_full_rollout_steps = steps
-                times.append(seconds(lambda: self.network(dict(batch)), 0))
-            cycle = seconds(lambda: self.network.run_trunk(dict(batch), 1, inplace_safe=True), 1)
-        whole = f"first short call {times[0]:.1f}, whole {times[2]:.2f} s"
-        return f"{cycle:8.4f}  openfold3, {self.kernels}: {whole}"
+        try:
+            with torch.no_grad():
+                # the later calls of a size are without compilation and capture
+                first, _, once, thrice, whole = (
+                    seconds(lambda n=cycles, m=steps: self.predict(batch, n, m), 0)
+                    for cycles, steps in ((1, 2), (3, 2), (1, 2), (3, 2), (CYCLES, STEPS))
+                )
+        except torch.OutOfMemoryError:
+            return f"out of memory, {self.kernels}"
+        return (
+            f"{(thrice - once) / 2:8.4f}  {self.kernels}: first short call {first:.1f}, whole {whole:.2f} s"
+        )
+
+
+class BionemoPeer(Peer):
+    """The OpenFold3 of NVIDIA's bionemo-ir with random parameters: bfloat16 and CUDA graphs, its defaults."""
+
+    def __init__(self) -> None:
+        from bionemo_ir.models.openfold3 import OpenFold3
+
+        self.device, self.kernels = "cuda", "bionemo-ir"
+        self.network = OpenFold3(include_load_weights=False, diffusion_samples=SAMPLES)
+        self.draw_parameters()
+
+    def predict(self, batch: dict[str, torch.Tensor], cycles: int, steps: int) -> object:
+        """Predict the samples of a batch."""
+        return self.network(dict(batch), cycles - 1, steps, SAMPLES, sampling_seed=0)
 
 
 def main() -> None:
@@ -301,13 +333,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--tokens", default="512,1024")
+    parser.add_argument("--tokens", default="256,512,1024,1536,2048")
     parser.add_argument("--precision", choices=DTYPES, default="bf16")
     parser.add_argument("--kernels", default="fused")
     parser.add_argument("--parameters", choices=("openbind", "p2"), default="openbind")
     parser.add_argument("--chunks", type=int, default=2**28, help="elements of intermediates held at once")
     parser.add_argument("--agreement", type=int)
-    parser.add_argument("--peer", action="store_true", help="time openfold3, if it can be imported")
+    for name in ("--peer", "--bionemo"):
+        parser.add_argument(name, nargs="?", const="", metavar="FOLDER")
     parser.add_argument("--profile", help="numbers of tokens")
     parser.add_argument("--longest", help="numbers of tokens")
     parser.add_argument("--blocks", type=int, default=2, help="of the pairformer, with --longest")
@@ -327,10 +360,14 @@ def main() -> None:
             measure(network, tokens)
         for tokens in sizes(options.profile):
             show_profile(network, tokens)
-    if options.peer:
-        peer = Peer()
-        for tokens in sizes(options.tokens):
-            print(f"{tokens:6} {peer.measure(tokens)}", flush=True)
+    for folder, kind in ((options.peer, Peer), (options.bionemo, BionemoPeer)):
+        if folder is not None:
+            # after all others, so that it adds packages and replaces none
+            sys.path.extend([folder] if folder else [])
+            torch.cuda.empty_cache()
+            peer = kind()
+            for tokens in sizes(options.tokens):
+                print(f"{tokens:6} {peer.measure(tokens)}", flush=True)
 
 
 def sizes(text: str | None) -> list[int]:

@@ -6,7 +6,8 @@
 SEQUENCES is the database; proteins are sequences from it, drawn at random. --jobs folds a folder of jobs of
 one or two proteins with ligands of the Chemical Component Dictionary, 200 to 800 tokens. --screen combines
 one protein with SMILES strings. A job of its own compiles the kernels before. Jobs per hour and the GPU's
-load, which is measured as in fold.py, count from the end of the first job. --tiny runs few blocks on a CPU.
+load, which is measured as in fold.py, count from the end of the first job; CPU seconds are those of all
+processes from the start on. --tiny runs few blocks on a CPU.
 """
 
 import argparse
@@ -101,6 +102,8 @@ def run(folder: Path, name: str, command: list[str], options: str) -> None:
     print(f"{name}: {len(files)} jobs of {tokens:.0f} tokens on average in {result.seconds:.1f} s, ", end="")
     print(f"the first after {ends[0] - result.began:.1f} s; {rate}")
     print(f"    GPU: {result.gpu.text()}; after the first job: {result.gpu.text(ends[0])}")
+    host, main = (x / len(files) for x in (result.host_seconds, result.main_seconds))
+    print(f"    CPU seconds a job: {host:.2f}, of them {main:.2f} of the thread that launches kernels")
     summed = ", ".join(f"{stage} {seconds:.1f}" for stage, seconds in stages.items())
     print(f"    summed seconds: {summed}; the network waited {waited:.1f} for features", flush=True)
 

@@ -21,6 +21,7 @@ import itertools
 import json
 import os
 import re
+import resource
 import subprocess
 import sys
 import tempfile
@@ -92,6 +93,9 @@ class CommandRun:
     seconds: float
     gpu: GpuLoad
     log: str
+    # CPU seconds of all processes, and of the main thread, which launches the GPU's work
+    host_seconds: float
+    main_seconds: float
 
     @property
     def first_block(self) -> float:
@@ -140,13 +144,32 @@ def run_foldcli(arguments: list[str], folder: Path, name: str, cache: Path) -> C
     environment = python_environment(folder) | {"FOLDCLI_CACHE": str(cache)}
     began = time.time()
     with GpuLoad() as load, log.open("w") as stream:
-        process = subprocess.run(
-            [sys.executable, "-m", "foldcli", *arguments], stderr=stream, env=environment
-        )
+        before, main_seconds = children_seconds(), 0.0
+        command = [sys.executable, "-m", "foldcli", *arguments]
+        with subprocess.Popen(command, stderr=stream, env=environment) as process:
+            while process.poll() is None:
+                main_seconds = thread_seconds(process.pid) or main_seconds
+                time.sleep(0.05)
     seconds = time.time() - began
     if process.returncode:
         sys.exit(f"{arguments[0]} ended with {process.returncode}:\n{log.read_text()[-3000:]}")
-    return CommandRun(began, seconds, load, log.read_text())
+    host_seconds = children_seconds() - before
+    return CommandRun(began, seconds, load, log.read_text(), host_seconds, main_seconds)
+
+
+def children_seconds() -> float:
+    """Return the CPU seconds of all ended child processes."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
+def thread_seconds(process: int) -> float:
+    """Return the CPU seconds of the main thread of a process so far."""
+    try:
+        values = Path(f"/proc/{process}/task/{process}/stat").read_text().rpartition(")")[2].split()
+    except OSError:  # it has ended
+        return 0.0
+    return (int(values[11]) + int(values[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def run_fold(folder: Path, name: str, cache: Path, options: argparse.Namespace, targets: int) -> Measured:
