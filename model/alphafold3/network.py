@@ -28,6 +28,7 @@ from model.alphafold3.inputs import AlphaFold3Inputs
 from model.alphafold3.layers import Norm, linear
 from model.alphafold3.sampling import Draws, sample_positions
 from model.layers.graphs import GraphedFunction
+from model.layers.host_copies import HostCopies
 from model.layers.kernels import select_kernels
 
 # beginnings of the names of parameters in the trunk's dtype
@@ -187,9 +188,14 @@ class AlphaFold3(nn.Module):
         contacts = contact_map(heads.distogram.rows(trunk.pair))
         mask = None if bool(inputs.token_mask.all()) else inputs.token_mask
         atoms, confidences = representative_atoms(inputs), []
+        copies = HostCopies({"positions": positions})
+
+        def disorder() -> list[float]:
+            return [scorer.surface.disorder(torch.from_numpy(x)) for x in copies.wait()["positions"]]
+
         with ThreadPoolExecutor(1) as pool:
-            # on the CPU, while a GPU runs the heads
-            shares = pool.map(scorer.surface.disorder, positions.cpu())
+            # on the CPU, while a GPU runs the heads, which are launched before the positions are known
+            shares = pool.submit(disorder)
             for sample in positions:
                 single, pair = heads.pairformer_embedding(
                     trunk.features, trunk.single, trunk.pair, sample[atoms], mask
@@ -197,7 +203,7 @@ class AlphaFold3(nn.Module):
                 plddt = heads.of_atoms(heads.plddt(single), inputs)
                 confidences.append(scorer(sample, plddt, heads.error_rows(pair), contacts))
                 del pair
-            return Samples(positions, tuple(map(with_disorder, confidences, shares)), contacts)
+            return Samples(positions, tuple(map(with_disorder, confidences, shares.result())), contacts)
 
     @torch.inference_mode()
     def trunk(self, inputs: AlphaFold3Inputs, draws: Draws, *, cycles: int) -> Trunk:

@@ -45,7 +45,7 @@ class Draws(Protocol):
         """Return the initial positions, [S, A, 3], normally distributed with variance 1."""
 
     def step(self, index: int, samples: int, atoms: int) -> StepDraws:
-        """Return the random numbers of one step."""
+        """Return the random numbers of one step; a thread calls this for one step after the other."""
 
 
 class SeededDraws:
