@@ -86,7 +86,7 @@ class TargetScorer:
         self._scales = [[_tm_scale(count) for count in size.tolist()] for size in sizes]
         # tokens that each token's sum is over: those of its set, and those of them in other chains
         own = (self._sets[0][1:] * sizes[0][1:, None]).sum(dim=0)
-        self._counts = sizes[0][:, None].clamp(min=1), (sizes[1][:, None] - own).clamp(min=1)
+        self._counts = [x.clamp(min=1).float() for x in (sizes[0][:, None], sizes[1][:, None] - own)]
         self._atomized = inputs.is_atomized.nonzero()[:, 0]
         self._polymers = _polymer_atoms(inputs)
 
