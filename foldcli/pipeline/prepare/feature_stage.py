@@ -19,7 +19,7 @@ from foldcli.logs import logger
 from foldcli.outputs.templates import used_templates
 from foldcli.pipeline.prepare.complexes import ComplexStage
 from foldcli.pipeline.prepare.features import load_or_make_features, record_size
-from foldcli.pipeline.prepare.template_stage import TargetTemplates, TemplateStage
+from foldcli.pipeline.prepare.template_stage import TargetTemplates, TemplateStage, templates_of_job
 from foldcli.pipeline.search.chains import ChainStore
 from foldcli.pipeline.search.stores import TargetStore
 from foldcli.pipeline.targets.layouts import layout_of
@@ -75,8 +75,10 @@ class FeatureStage:
             with self.template_lock:
                 return self._complexes.load(target, with_templates), None
         features = self._load_features(target)
+        own = templates_of_job(target.input, self.templates).get("A")
         with self.template_lock:
-            return features, self._find_templates(target, features) if with_templates else None
+            search = with_templates or own is not None
+            return features, self._find_templates(target, features, own) if search else None
 
     def _discard_stale_inputs(self, target: TargetRun) -> None:
         """Remove the staged alignment and templates of an earlier run with other input or settings.
@@ -115,12 +117,20 @@ class FeatureStage:
             layout.stage_alignment(target.files, contents[0], features["msa"].shape[1])
         return features
 
-    def _find_templates(self, target: TargetRun, features: dict[str, np.ndarray]) -> TargetTemplates | None:
-        """Return the templates of a single chain, and stage NAME_templates.tsv; None if none are searched."""
-        if self.templates is None:
+    def _find_templates(
+        self, target: TargetRun, features: dict[str, np.ndarray], own: TargetTemplates | None
+    ) -> TargetTemplates | None:
+        """Return the templates of a single chain, its own or those of a search; None without either.
+
+        Stages NAME_templates.tsv.
+        """
+        if own is None and self.templates is None:
             return None
         with target.stage("templates"):
-            templates = self.templates.find(target.name, features, self._input_indices[target.name])
+            templates = own
+            if templates is None and self.templates is not None:
+                templates = self.templates.find(target.name, features, self._input_indices[target.name])
+            assert templates is not None
             with atomic_write(target.files.staged_path("templates")) as stream:
                 write_template_table(stream, templates.hits, templates.unusable)
         target.facts["templates"] = templates.facts()
