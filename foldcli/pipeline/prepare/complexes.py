@@ -76,7 +76,7 @@ class ComplexStage:
             InputError: the alignment cannot be read, or a chain has none of the twenty residues.
             OSError: a file cannot be read or written.
         """
-        own = templates_of_job(target.input, self._templates)
+        own = templates_of_job(target.input, self._templates) if with_templates else {}
         search = with_templates and self._templates is not None
         with target.stage("features"):
             chains: list[_CachedChain] = []

@@ -64,7 +64,8 @@ class FeatureStage:
 
         Args:
             target: a locked target.
-            with_templates: whether to search templates, and to stage NAME_templates.tsv.
+            with_templates: whether to use the target's own templates or, unless the search is off, to find
+                some, and to stage NAME_templates.tsv.
 
         Raises:
             InputError: an alignment or a cache entry is invalid, or see `TargetStore.check`.
@@ -75,10 +76,8 @@ class FeatureStage:
             with self.template_lock:
                 return self._complexes.load(target, with_templates), None
         features = self._load_features(target)
-        own = templates_of_job(target.input, self.templates).get("A")
         with self.template_lock:
-            search = with_templates or own is not None
-            return features, self._find_templates(target, features, own) if search else None
+            return features, self._find_templates(target, features) if with_templates else None
 
     def _discard_stale_inputs(self, target: TargetRun) -> None:
         """Remove the staged alignment and templates of an earlier run with other input or settings.
@@ -117,20 +116,18 @@ class FeatureStage:
             layout.stage_alignment(target.files, contents[0], features["msa"].shape[1])
         return features
 
-    def _find_templates(
-        self, target: TargetRun, features: dict[str, np.ndarray], own: TargetTemplates | None
-    ) -> TargetTemplates | None:
+    def _find_templates(self, target: TargetRun, features: dict[str, np.ndarray]) -> TargetTemplates | None:
         """Return the templates of a single chain, its own or those of a search; None without either.
 
         Stages NAME_templates.tsv.
         """
-        if own is None and self.templates is None:
+        templates = templates_of_job(target.input, self.templates).get("A")
+        if templates is None and self.templates is None:
             return None
         with target.stage("templates"):
-            templates = own
-            if templates is None and self.templates is not None:
+            if templates is None:
+                assert self.templates is not None
                 templates = self.templates.find(target.name, features, self._input_indices[target.name])
-            assert templates is not None
             with atomic_write(target.files.staged_path("templates")) as stream:
                 write_template_table(stream, templates.hits, templates.unusable)
         target.facts["templates"] = templates.facts()

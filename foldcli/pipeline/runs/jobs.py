@@ -181,11 +181,11 @@ class JobPreparation:
             if sum(len(job.tags) for job in jobs) < len(plan.models):
                 target.restore_memory_facts({} if plan.finished is None else plan.finished.facts)
             # features are loaded even without jobs, because done.json contains their facts
-            with_templates = self._settings.uses_templates(plan.jobs)
             family = self._settings.identities.family_of(target.input)
-            inputs = family.inputs(target, self._features, with_templates)
-            if not any(family.uses_templates(job.source) for job in plan.jobs):
+            with_templates = any(family.uses_templates(job.source) for job in plan.jobs)
+            if plan.jobs and not with_templates:
                 warn_of_unused_templates(target.name, target.input, "none of the networks takes any")
+            inputs = family.inputs(target, self._features, with_templates)
             if plan.finished is not None and "templates" in plan.finished.facts:
                 # the templates of the models that are kept
                 target.facts.setdefault("templates", plan.finished.facts["templates"])

@@ -42,6 +42,7 @@ from foldcli.outputs.model_files import ModelOrigin
 from foldcli.params.parameters import TEMPLATE_COPY, ModelType, find_parameters, network_kinds
 from foldcli.pipeline.network.device import NetworkMemory
 from foldcli.pipeline.prepare.complexes import ComplexStage
+from foldcli.pipeline.prepare.feature_stage import FeatureStage
 from foldcli.pipeline.prepare.features import CacheTask, cache_features
 from foldcli.pipeline.runs.prediction_plan import inspect_target
 from foldcli.pipeline.runs.run import run_targets
@@ -124,11 +125,11 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> LocalSearcher:
     return LocalSearcher(TargetDatabase.open(folder / "db"), CpuEngine())
 
 
-def fold_settings(out: Path, searcher: CountingSearcher) -> RunSettings:
+def fold_settings(out: Path, searcher: CountingSearcher, models: tuple[int, ...] = (1,)) -> RunSettings:
     """Return settings with a search."""
     alignment = AlignmentSettings(SearchSettings(), AlignmentFilter())
     search = SearchStage(searcher, alignment, show_progress=False)
-    settings = run_settings(out, multimer_num_recycles=0)
+    settings = run_settings(out, models, multimer_num_recycles=0)
     return replace(settings, search=search, identities=replace(settings.identities, request=search.request))
 
 
@@ -338,14 +339,16 @@ def test_templates_of_a_job_are_used_for_the_chain_that_they_are_given_to(
     def read() -> dict[str, Any]:
         return dict(find_fold_targets([str(tmp_path / "q.json")], True, "BLOSUM62", tmp_path, failures))
 
-    settings = fold_settings(tmp_path / "out", CountingSearcher(database))
+    settings = fold_settings(tmp_path / "out", CountingSearcher(database), models=(3,))
     run_targets(list(read().items()), settings, failures)
-    for name in ("complex", "single"):
-        done = json.loads((tmp_path / f"out/{name}/{name}.done.json").read_text())
-        (used,) = done["facts"]["templates"]
-        assert used["id"] == "1_A" and used["evalue"] is None and used["source"].startswith("q.json:")
-        assert "1_A\t1\t" in (tmp_path / f"out/{name}/{name}_templates.tsv").read_text()
-    assert "not used" not in caplog.text
+    done = json.loads((tmp_path / "out/complex/complex.done.json").read_text())
+    (used,) = done["facts"]["templates"]
+    assert used["id"] == "1_A" and used["evalue"] is None and used["source"].startswith("q.json:")
+    assert "A\t1_A\t1\t" in (tmp_path / "out/complex/complex_templates.tsv").read_text()
+    # model 3 for single chains takes none
+    assert "single: the templates of the job file are not used" in caplog.text
+    assert "complex: the templates" not in caplog.text
+    assert not (tmp_path / "out/single/single_templates.tsv").exists()
     # another template is another prediction, and nothing else is
     identity = settings.identities.identity
     before = identity("complex", read()["complex"])
@@ -362,12 +365,11 @@ def test_templates_of_a_job_are_used_for_the_chain_that_they_are_given_to(
     mask = features["template_all_atom_mask"]
     assert np.flatnonzero(mask.any((0, 2))).tolist() == [4, 5] and not mask[1:].any()
     np.testing.assert_array_equal(features["template_all_atom_positions"][0, 4:6], positions)
-    # networks without templates
-    alone = run_settings(tmp_path / "third", models=(3,))
-    identities = replace(alone.identities, request=settings.search.request)
-    alone = replace(alone, search=settings.search, identities=identities)
-    run_targets([("single", read()["single"])], alone, failures)
-    assert "single: the templates of the job file are not used" in caplog.text
+    templates = FeatureStage(settings.features, None, {"single": 0}, None, chains)._find_templates(
+        TargetRun(TargetFiles("single", tmp_path / "again"), read()["single"]), features
+    )
+    assert templates is not None
+    np.testing.assert_array_equal(templates.features["template_all_atom_positions"][0, 4:6], positions)
 
 
 def test_chain_that_another_run_searches_is_waited_for(tmp_path: Path, database: LocalSearcher) -> None:
