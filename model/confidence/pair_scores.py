@@ -4,7 +4,7 @@ Matrices [N, N] are processed a few rows at a time.
 
 Sources: ipSAE, d0 by aligned residue: Dunbrack, bioRxiv 2025.02.10.637595. pDockQ: Bryant et al., Nat.
 Commun. 13, 1265 (2022). pDockQ2: Zhu et al., Bioinformatics 39, btad424 (2023); that of pairs as Dunbrack's
-script defines it. LIS: Kim et al., bioRxiv 2024.02.19.580970; iLIS as in the script `lis.py` of its authors (2026).
+script defines it. LIS: Kim et al., bioRxiv 2024.02.19.580970; iLIS as in the script `lis.py` of its authors.
 """
 
 from dataclasses import dataclass
