@@ -18,9 +18,8 @@ from pathlib import Path
 
 import numpy as np
 from fold import run_foldcli, write_database
-from runs import compile_bytecode, write_random_parameters
+from runs import compile_bytecode, network_config, write_random_parameters
 
-from model.alphafold2.modules.config import model_config
 from msa.io.fasta import FastaRecord, read_fasta
 
 MIN_RESIDUES, MAX_RESIDUES = 100, 300
@@ -69,12 +68,14 @@ def main() -> None:
     parser.add_argument("--design-length", type=int, default=64)
     parser.add_argument("--max-records", type=int, default=None, help="sequences of the database")
     parser.add_argument("--options", default="", help="further options of screen")
+    parser.add_argument("--tiny", action="store_true", help="a tiny network, for machines without a GPU")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         records = list(itertools.islice(read_fasta(arguments.sequences), arguments.max_records))
         write_database(folder, records)
-        write_random_parameters(folder / "params", model_config("model_1_multimer_v3"))
+        config = network_config("model_1_multimer_v3", arguments.tiny)
+        write_random_parameters(folder / "params", config)
         chains = draw_chains(records, arguments.baits, 0 if arguments.designs else arguments.preys)
         baits, preys = chains[: arguments.baits], chains[arguments.baits :]
         if arguments.designs:

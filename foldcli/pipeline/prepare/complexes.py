@@ -7,8 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from features.alphafold2.deterministic import make_features
-from features.complexes.a3m import write_paired_a3m
+from features.complexes.a3m import ChainA3m, write_paired_a3m
 from features.complexes.entities import AlignedRows
 from features.complexes.features import features_of_rows, in_input_order
 from features.complexes.merge import template_slots
@@ -26,7 +25,6 @@ from foldcli.pipeline.targets.layouts import layout_of
 from foldcli.pipeline.targets.settings import FeatureSettings
 from foldcli.pipeline.targets.target import TargetRun
 from model.chains import chain_names, chain_slices
-from msa.alignments.files import parse_alignment
 from msa.base.atomic import atomic_write
 from msa.io.fasta import FastaRecord
 
@@ -39,13 +37,11 @@ class _CachedChain:
     """A distinct chain of complexes, kept in memory.
 
     Args:
-        alignment: content of its A3M file.
-        features: features in `features.alphafold2.schema.CACHED`, without templates.
+        alignment: its A3M file.
         templates: its templates; None until they are searched.
     """
 
-    alignment: bytes
-    features: dict[str, np.ndarray]
+    alignment: ChainA3m
     templates: TargetTemplates | None = None
 
 
@@ -159,7 +155,8 @@ class ComplexStage:
                 chain = chains[rows.order.index(index)]
                 # a hit file may list different hits for the same chain in different targets
                 if chain.templates is None or self._has_hit_file:
-                    chain.templates = self._find_for_chain(target, copies[0], chain.features, index)
+                    features = chain.alignment.features
+                    chain.templates = self._find_for_chain(target, copies[0], features, index)
                 found.append((copies[0], chain.templates))
         return found
 
@@ -177,15 +174,14 @@ class ComplexStage:
         with atomic_write(target.files.staged_path("hits")) as stream:
             stream.writelines(tables)
         target.facts["search"] = {"hits": sum(table.count("\n") for table in tables)}
-        return pair_chains([chain.features for chain in chains], pairing), chains
+        return pair_chains([chain.alignment.features for chain in chains], pairing), chains
 
     def _load_chain(self, query: FastaRecord) -> _CachedChain:
         """Return a searched chain, from memory if another complex has it."""
         assert self._chain_store is not None
         key = self._chain_store.store.request.fingerprint(query)
         if key not in self._cached_chains:
-            content = self._chain_store.read(query)
-            self._cached_chains[key] = _CachedChain(content, make_features([parse_alignment(content)]))
+            self._cached_chains[key] = _CachedChain(ChainA3m.parse(self._chain_store.read(query)))
             if len(self._cached_chains) > _CHAINS_IN_MEMORY:
                 self._cached_chains.popitem(last=False)
         self._cached_chains.move_to_end(key)
