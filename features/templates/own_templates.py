@@ -126,9 +126,9 @@ def own_template_hits(
     for number, template in enumerate(templates, 1):
         found = read_own_template(template, number, chain)
         found = replace(_with_beta(found), id=f"{number}_{found.id.removeprefix('template_')}")
-        pairs = np.array(
-            sorted(zip(template.query_positions, template.template_positions, strict=True)), np.int64
-        ).reshape(-1, 2)
+        # of several positions for one residue, the last counts, as in AlphaFold 3
+        listed = dict(zip(template.query_positions, template.template_positions, strict=True))
+        pairs = np.array(sorted(listed.items()), np.int64).reshape(-1, 2)
         if not found.mask[pairs[:, 1]].any():
             unusable.append((found.id, "no listed residue has coordinates"))
         elif len(candidates) == count:

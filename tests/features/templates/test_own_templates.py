@@ -13,6 +13,7 @@ from features.templates.library.structure_files import read_chains
 from features.templates.own_templates import own_template_hits
 from features.templates.search import hit_features
 from features.templates.table import _rows
+from foldcli.outputs.templates import used_templates
 from msa.base.errors import InputError
 from msa.base.residues import GAP
 
@@ -46,14 +47,24 @@ def test_listed_residues_are_those_of_the_structure_and_all_others_are_empty() -
     assert (used, evalue) == ("1", "-")
 
 
+def test_pairs_in_any_order_are_no_alignment() -> None:
+    """ModelCIF's alignments cannot show them; of two positions for one residue, the last counts."""
+    swapped = OwnTemplate(TEXT, (2, 3, 2), (9, 7, 8))
+    hits, _ = own_template_hits(QUERY, [swapped, template((2, 3))], "A", 4)
+    assert hits.templates[0].pairs.tolist() == [[2, 8], [3, 7]]
+    first, second = used_templates("A", hits)
+    assert first.sequences is None and first.template_chain == "A" and first.entry is None
+    assert second.aligned_rows() == (QUERY[2:4], QUERY[2:4])
+
+
 def test_backbone_of_unknown_residues_hides_sequence_and_side_chains() -> None:
     """Their CB is placed, because the network sees distances of CB only."""
     structure = gemmi.read_structure(str(FILE))
     for residue in structure[0][0].get_polymer():
         residue.name = "UNK"
-        for atom in list(residue):
-            if atom.name not in ("N", "CA", "C", "O"):
-                residue.remove_atom(atom.name, atom.altloc)
+        for name, location in [(atom.name, atom.altloc) for atom in residue]:
+            if name not in ("N", "CA", "C", "O"):
+                residue.remove_atom(name, location)
     structure.entities[0].full_sequence = ["UNK"] * len(CHAIN.sequence)
     hidden = structure.make_mmcif_document().as_string()
     hits, _ = own_template_hits(QUERY, [template((0, 1, 2), hidden)], "A", 4)
