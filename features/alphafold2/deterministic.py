@@ -106,11 +106,6 @@ def first_occurrences(
     return [np.flatnonzero(part) for part in np.split(is_first, ends)], np.split(positions, ends)
 
 
-def distinct_rows(alignment: Alignment) -> np.ndarray:
-    """Return the indices of the rows that `make_features` keeps: int64, ascending."""
-    return first_occurrences([alignment])[0][0]
-
-
 def _species_rows(
     alignments: Sequence[Alignment], positions: Sequence[np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray]:

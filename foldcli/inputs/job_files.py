@@ -101,7 +101,7 @@ def _alphafold3_job(content: MappingWithLines, path: str) -> "_JobBuilder":
     check_keys(content, _AF3_JOB_KEYS, path)
     _check_alternatives(content, (("userCCD", "userCCDPath"),), path)
     job = _JobBuilder(required_text(content, "name", path), path, content.line)
-    job.seeds = _alphafold3_seeds(content, path)
+    job.seeds = read_seeds(content, "modelSeeds", path)
     for kind, entity in read_entities(content, path):
         _check_alternatives(entity, _AF3_ALTERNATIVES, path)
         job.add_ids(entity)
@@ -116,20 +116,20 @@ def _alphafold3_job(content: MappingWithLines, path: str) -> "_JobBuilder":
     return job
 
 
-def _alphafold3_seeds(content: MappingWithLines, path: str) -> tuple[int, ...]:
+def read_seeds(content: MappingWithLines, key: str, path: str) -> tuple[int, ...]:
     """Return the seeds of a job; AlphaFold Server writes them as text, and leaves the list empty.
 
     Raises:
         InputError: they are not a list of numbers.
     """
-    values = content.get("modelSeeds")
+    values = content.get(key)
     seeds = []
     for value in [] if values is None else values if isinstance(values, list) else [values]:
         if isinstance(value, str) and _SEED.fullmatch(value):
             value = int(value)
         if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < _MAX_SEED:
-            reason = f"modelSeeds has {value!r:.40}: expected numbers from 0 to {_MAX_SEED - 1:,}"
-            raise InputError(reason, path, content.line_of("modelSeeds"))
+            reason = f"{key} has {value!r:.40}: expected numbers from 0 to {_MAX_SEED - 1:,}"
+            raise InputError(reason, path, content.line_of(key))
         seeds.append(value)
     return tuple(seeds)
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from features.assembly.job import Bond, BondedAtom, Job, Modification
 from features.chemistry.residue_classes import MoleculeKind
-from foldcli.inputs.job_files import read_entities, read_named_alignment
+from foldcli.inputs.job_files import read_entities, read_named_alignment, read_seeds
 from foldcli.inputs.json_with_lines import (
     MappingWithLines,
     as_mapping,
@@ -35,7 +35,6 @@ T = TypeVar("T")
 Refuse = Callable[[InputError], None]
 """A function that records the error of one job, so that the others of its file are read."""
 
-_MAX_SEED = 2**32 - 1
 _NUCLEOTIDES = {MoleculeKind.RNA: frozenset("ACGUN"), MoleculeKind.DNA: frozenset("ACGTN")}
 
 
@@ -80,22 +79,6 @@ def clean_polymer(text: str, kind: MoleculeKind, path: str, line: int) -> str:
             expected = ", ".join(sorted(_NUCLEOTIDES[kind]))
             raise InputError(f"{letter!r} is no nucleotide of {kind.name} ({expected})", path, line)
     return sequence
-
-
-def read_seeds(mapping: MappingWithLines, key: str, path: str) -> tuple[int, ...]:
-    """Return the seeds of a job, which AlphaFold Server writes as text; empty without.
-
-    Raises:
-        InputError: not a list of numbers that fit.
-    """
-    seeds, line = mapping.get(key) or [], mapping.line_of(key)
-    if not isinstance(seeds, list):
-        raise InputError(f"{key!r} is not a list", path, line)
-    numbers = tuple(read_number(seed, key, path, line) for seed in seeds)
-    for number in numbers:
-        if not 0 <= number <= _MAX_SEED:
-            raise InputError(f"{key!r} has {number:.6g}: expected 0 to {_MAX_SEED:,}", path, line)
-    return numbers
 
 
 def read_modifications(
