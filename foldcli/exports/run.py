@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from threading import Event
 
-from features.complexes.a3m import pair_a3m
+from features.complexes.a3m import pair_a3m, parse_chains
 from features.templates.candidates import TemplateHits
 from features.templates.search import alignment_query, search_templates
 from foldcli.exports.boltz import BoltzDocument
@@ -296,7 +296,7 @@ def _rows_of_job(job: ExportJob, store: ChainStore, library: TemplateStage | Non
         return {}
     texts = [store.read(chain_query(FastaRecord("", sequence))) for sequence in sequences]
     # copies of a sequence count once, so that every pair has rows of different proteins
-    paired, unpaired = pair_a3m(texts, [1] * len(texts), store.store.request.settings.pairing)
+    paired, unpaired = pair_a3m(parse_chains(texts), [1] * len(texts), store.store.request.settings.pairing)
     return {
         sequence: ChainRows(
             rows, [pair[number] for pair in paired], None if library is None else _templates(text, library)
@@ -310,7 +310,7 @@ def _fill_rna(target: _Target, job: ExportJob, store: ChainStore, files: Alignme
     found, names = {}, job.rna_sequences()
     for sequence, name in names.items():
         text = store.read(chain_query(FastaRecord("", sequence)))
-        _, (rows,) = pair_a3m([text], [1], store.store.request.settings.pairing)
+        _, (rows,) = pair_a3m(parse_chains([text]), [1], store.store.request.settings.pairing)
         found[sequence] = ChainRows(rows, [])
         logger.info("%s: %s %s rows", job.name, name, f"{len(rows) - 1:,}")
     if found:
