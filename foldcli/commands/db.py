@@ -97,6 +97,8 @@ def fetch(
     if output.exists() and not overwrite:
         raise click.UsageError(f"{output} exists; --overwrite replaces it.")
     source = known[name]
+    if source.kind == "structures" and no_mask:
+        raise click.UsageError(f"--no-mask is for sequences, and {name} has structures.")
     url = url or source.url
     try:
         check_address(url)
