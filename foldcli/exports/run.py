@@ -30,7 +30,7 @@ from foldcli.inputs.queries import name_of_file
 from foldcli.logs import logger
 from foldcli.paths import check_writable_folder, make_writable_folder
 from foldcli.pipeline.prepare.template_stage import TemplateStage
-from foldcli.pipeline.search.chains import ChainSearch, ChainSearchResult, ChainStore
+from foldcli.pipeline.search.chains import LARGE_BATCH, ChainSearch, ChainSearchResult, ChainStore
 from foldcli.pipeline.search.stage import SearchStage
 from foldcli.pipeline.search.stores import CacheStore
 from foldcli.pipeline.targets.alignment_request import AlignmentRequest
@@ -153,11 +153,12 @@ def export_jobs(export: ExportRun, folder: Path) -> None:
         unfinished = [target for _, target in targets if not _is_finished(export, target, request)]
         with TargetLocks(Event()) as locks:
             jobs = [(target, job) for target in unfinished for job in target.document.jobs]
-            searched = ChainSearch(stage, store, locks).search_ahead(jobs, lambda pair: _queries(pair[1]))
+            search = ChainSearch(stage, store, locks, LARGE_BATCH)
+            searched = search.search_ahead(jobs, lambda pair: _queries(pair[1]))
             stores = [store]
             if rna is not None:
                 stores.append(_store(run, rna))
-                searched = _with_rna(searched, ChainSearch(rna, stores[1], locks))
+                searched = _with_rna(searched, ChainSearch(rna, stores[1], locks, LARGE_BATCH))
             _write_targets(export, unfinished, searched, stores, request, failures)
     failures.finish()
 
