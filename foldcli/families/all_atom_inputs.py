@@ -65,7 +65,7 @@ class AllAtomInputs:
             OSError: the cache cannot be written.
         """
         job, atoms, settings = self.job, self.atoms, Settings(seed=seed)
-        templates = lay_templates(job, atoms, build_tokens(atoms), self.templates, settings.templates)
+        templates = lay_templates(atoms, build_tokens(atoms), self.templates, settings.templates)
         key = sample_key(job, settings, templates)
         sample = None if overwrite else _load(self.cache, key, job.name)
         if sample is None:
