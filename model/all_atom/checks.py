@@ -338,8 +338,11 @@ def _chains_of_parts(structure: Structure, result: _Result, count: int) -> list[
     parts = len(result.atoms)
     if not parts:
         return [np.zeros(0, np.int64)] * count
-    part = np.repeat(np.arange(parts), [len(atoms) for atoms in result.atoms])
-    keys = np.unique(structure.atom_chain[np.concatenate(result.atoms)] * parts + part)
+    if isinstance(result.atoms, np.ndarray):
+        atoms, counts = result.atoms.ravel(), np.full(parts, result.atoms.shape[1])
+    else:
+        atoms, counts = np.concatenate(result.atoms), np.array([len(group) for group in result.atoms])
+    keys = np.unique(structure.atom_chain[atoms] * parts + np.repeat(np.arange(parts), counts))
     return [keys[keys // parts == chain] % parts for chain in range(count)]
 
 
