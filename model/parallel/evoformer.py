@@ -13,7 +13,7 @@ from typing import cast
 import torch
 
 from cuda.fused.outer_product_mean.reference import shared_counts
-from model.alphafold2.modules.evoformer import EvoformerBlock, Mask, MsaColumnAttention
+from model.alphafold2.modules.evoformer import EvoformerBlock, Mask, MsaColumnAttention, OuterProductMean
 from model.parallel.communication import Pending, RankGroup, Shards
 from model.parallel.pair import PIECES, PairShard
 
@@ -136,7 +136,7 @@ def _run_block(
 ) -> None:
     """Run a block; the MSA is exchanged for rows at the end if it is still needed."""
     columns = _attend(block, shard, state)
-    finish_outer_product_mean = start_outer_product_mean(block, shard, columns)
+    finish_outer_product_mean = start_outer_product_mean(block.outer_product_mean, shard, columns)
     pair = state.pair.wait()
     finish_outer_product_mean(pair)
     # free the factors
@@ -165,9 +165,9 @@ def _run_outer_product_first(
         rows = state.rows.wait()
         columns, state.rows = shard.to_columns(rows), Pending.done(rows)
         del rows
-        finish_outer_product_mean = start_outer_product_mean(block, shard, columns)
+        finish_outer_product_mean = start_outer_product_mean(block.outer_product_mean, shard, columns)
     else:
-        finish_outer_product_mean = start_outer_product_mean(block, shard, columns)
+        finish_outer_product_mean = start_outer_product_mean(block.outer_product_mean, shard, columns)
         # overlaps with the outer product mean
         state.rows = shard.to_rows(columns)
     del columns
@@ -210,12 +210,12 @@ def _start_column_bias(
 
 
 def start_outer_product_mean(
-    block: EvoformerBlock, shard: MsaShard, columns: torch.Tensor
+    module: OuterProductMean, shard: MsaShard, columns: torch.Tensor
 ) -> Callable[[torch.Tensor], None]:
     """Start to compute the outer product mean.
 
     Args:
-        block: its block.
+        module: its parameters.
         shard: operations on the MSA representation.
         columns: [S, n, C], this rank's columns.
 
@@ -223,7 +223,7 @@ def start_outer_product_mean(
         A function that adds the update to this rank's rows of pairs [n, N, Z]. It begins with the residues of
         this rank, while the factors of the others are received.
     """
-    module, residues = block.outer_product_mean, shard.pair.residues
+    residues = shard.pair.residues
     kernels, weights = module.kernels.rows, module.operands
     left, right = kernels.project_residues(columns, weights, shard.column_mask)
     gathered = shard.group.gather_blocks(right, 1, residues, "outer product mean")

@@ -17,16 +17,22 @@ from torch import distributed
 from model.alphafold2.modules.config import ModelConfig
 from model.alphafold2.network import AlphaFold
 from model.alphafold2.recycling import RecyclingSettings, feature_tensors, predict
+from model.alphafold3.config import AlphaFold3Config
+from model.alphafold3.inputs import AlphaFold3Inputs
+from model.alphafold3.network import AlphaFold3, Samples, Trunk
+from model.alphafold3.sampling import SeededDraws
 from model.checkpoints.alphafold2 import build_network, random_parameters
 from model.errors import RankMismatch
 from model.parallel import peer_copies
 from model.parallel import session as session_module
+from model.parallel.all_atom import ParallelAlphaFold3
 from model.parallel.communication import CommunicationRecord, RankGroup
 from model.parallel.network import ParallelAlphaFold
 from model.parallel.rank_assignment import RankAssignment
 from model.parallel.session import RankFailure, RankSession
 from model.parallel.triangle import multiply_factors
 from model.prediction import Prediction
+from tests.model.alphafold3.drawn_parameters import parameter
 from tests.model.parallel.host_driver import HostDriver, HostStream
 
 # of the pLDDT of complexes, so that a rank that forgets it is noticed
@@ -46,6 +52,35 @@ def predict_together(
 ) -> Prediction:
     """Predict with random parameters."""
     return predict(_network(config), features, settings)
+
+
+@cache
+def all_atom_network(config: AlphaFold3Config) -> AlphaFold3:
+    """Return an all-atom network with random parameters."""
+    shapes = {name: tuple(x.shape) for name, x in AlphaFold3(config, "reference").state_dict().items()}
+    return AlphaFold3.load(
+        config, {name: torch.from_numpy(parameter(name, shape)) for name, shape in shapes.items()}
+    )
+
+
+@cache
+def _parallel_all_atom_network(config: AlphaFold3Config) -> AlphaFold3:
+    return ParallelAlphaFold3(all_atom_network(config), RankGroup())
+
+
+def predict_all_atom(
+    config: AlphaFold3Config, inputs: AlphaFold3Inputs, samples: int, trunk: Trunk | None = None
+) -> tuple[Samples, Trunk, torch.Tensor]:
+    """Predict with random parameters, in this process alone unless a trunk is given.
+
+    Returns:
+        The prediction, its trunk, and the structures that this process draws after the given trunk.
+    """
+    network = all_atom_network(config) if trunk is None else _parallel_all_atom_network(config)
+    draws = SeededDraws(3)
+    own_trunk = network.trunk(inputs, draws, cycles=2)
+    own = network.sample(inputs, trunk or own_trunk, draws, steps=2, samples=samples)
+    return network.predict(inputs, draws, cycles=2, steps=2, samples=samples), own_trunk, own
 
 
 def multiply(left: torch.Tensor, right: torch.Tensor, outgoing: bool, by_channels: bool) -> Any:
