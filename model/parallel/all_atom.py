@@ -5,14 +5,14 @@ draws and scores some of the samples. What is small (embedded atoms, the single 
 every rank.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import fields, replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
 
-from model.alphafold3.blocks import MsaModule, PairBlock, Pairformer
+from model.alphafold3.blocks import MsaBlock, MsaModule, PairBlock, Pairformer, PairformerBlock
 from model.alphafold3.confidence import Confidence
 from model.alphafold3.embedding import TemplatePairStack
 from model.alphafold3.inputs import AlphaFold3Inputs
@@ -60,9 +60,11 @@ class ParallelAlphaFold3(AlphaFold3):
             return self.group.gather(values[:count], shards, RESULTS).wait()
 
         names = [field.name for field in fields(Confidence) if field.name != "chains"]
-        scores = {name: gather(torch.stack([getattr(x, name) for x in own.confidences])) for name in names}
+        scores: dict[str, Any] = {
+            name: gather(torch.stack([getattr(x, name) for x in own.confidences])) for name in names
+        }
         confidences = (
-            replace(own.confidences[0], **{name: values[sample] for name, values in scores.items()})
+            replace(own.confidences[0], **{name: scores[name][sample] for name in names})
             for sample in range(samples)
         )
         return Samples(gather(own.positions), tuple(confidences), own.contacts)
@@ -124,7 +126,7 @@ class ShardedPairformer(nn.Module):
         """Update single [N, S] and this rank's rows of pair [n, N, C] in place, and return them."""
         shard = PairShard(self.group, len(single), pair_mask)
         own_mask = None if token_mask is None else token_mask[shard.rows]
-        for block in self.blocks:
+        for block in cast(Iterable[PairformerBlock], self.blocks):
             columns, attention = _update_pairs(block.pair_stack, pair, shard), block.attn_pair_bias
             bias = shard.gather_column_bias(attention.pair_bias(columns, own_mask))
             rows = shard.to_rows(columns, pair)
@@ -147,13 +149,13 @@ class ShardedMsaModule(nn.Module):
         shard = PairShard(self.group, msa.shape[1], pair_mask)
         alignment = MsaShard(shard, len(msa), msa_mask)
         rows = msa[alignment.rows].clone()
-        for block in self.blocks:
+        for block in cast(Iterable[MsaBlock], self.blocks):
             start_outer_product_mean(block.outer_product_mean, alignment, alignment.to_columns(rows))(pair)
-            averaging = block.msa_att_row
-            if averaging is not None:
+            averaging, transition = block.msa_att_row, block.msa_transition
+            if averaging is not None and transition is not None:
                 weights = averaging.pair_bias(pair, shard.mask).softmax(dim=-1)
                 averaging.add_averages(rows, shard.gather_bias(weights).wait())
-                block.msa_transition(rows, alignment.row_mask)
+                transition(rows, alignment.row_mask)
             shard.to_rows(_update_pairs(block.pair_stack, pair, shard), pair).wait()
         return pair
 
@@ -168,7 +170,7 @@ class ShardedTemplateStack(nn.Module):
     def forward(self, pair: torch.Tensor, mask: Mask) -> torch.Tensor:
         """Return the normalised update of this rank's rows of pair [n, N, T], which are overwritten."""
         shard = PairShard(self.group, pair.shape[1], mask)
-        for block in self.blocks:
+        for block in cast(Iterable[PairBlock], self.blocks):
             shard.to_rows(_update_pairs(block, pair, shard), pair).wait()
         return self.layer_norm(pair)
 
