@@ -83,7 +83,6 @@ class AlphaFold2Network:
 
     def predict(self, work: NetworkJob, parts: Sequence[int], num_recycles: int | None = None) -> Prediction:
         """Run the passes of a job, without refinement; see `SharedNetwork`."""
-        self.log_first_block()
         recycling = self.recycling(work)
         if num_recycles is not None:
             recycling = replace(recycling, num_recycles=num_recycles)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import cast
 
 import torch
+from torch import nn
 
 from cuda.fused.outer_product_mean.reference import shared_counts
 from model.alphafold2.modules.evoformer import EvoformerBlock, Mask, MsaColumnAttention, OuterProductMean
@@ -124,6 +125,36 @@ def run_stack(
             _run_block(block, next_block, msa_shard, state, msa_needed=msa_needed)
     state.pair.wait()
     return None if not keep_msa or state.rows is None else state.rows.wait(), pair
+
+
+class ShardedBlock(nn.Module):
+    """A block on a rank's rows, whose communication ends before it returns, as a CUDA graph requires.
+
+    Args:
+        block: the block with its parameters.
+        group: the ranks.
+    """
+
+    def __init__(self, block: EvoformerBlock, group: RankGroup) -> None:
+        super().__init__()
+        self.block, self.group = block, group
+
+    def forward(
+        self, msa: torch.Tensor, pair: torch.Tensor, msa_mask: Mask, pair_mask: Mask, sequences: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Update msa [s, N, C] and pair [n, N, Z] in place and return them.
+
+        Args:
+            msa: this rank's rows.
+            pair: this rank's rows.
+            msa_mask: [S, N].
+            pair_mask: [N, N].
+            sequences: [S, 0], whose shape tells the number of sequences of all ranks.
+        """
+        shard = MsaShard(PairShard(self.group, pair.shape[1], pair_mask), len(sequences), msa_mask)
+        rows, pair = run_stack([self.block], shard, Pending.done(msa), pair)
+        assert rows is not None
+        return msa.copy_(rows), pair
 
 
 def _run_block(

@@ -31,12 +31,12 @@ class PairShard:
         self.group = group
         self.residues: Shards = group.shards(length)
         self.rows: slice = self.residues.of(group.rank)
-        self._mask = mask
+        self.whole_mask = mask
 
     @cached_property
     def mask(self) -> Mask:
         """The mask of this rank's rows, and of its columns: [n, N]."""
-        return None if self._mask is None else self._mask[self.rows].contiguous()
+        return None if self.whole_mask is None else self.whole_mask[self.rows].contiguous()
 
     def start_bias(self, rows: torch.Tensor, norm: LayerNorm, weights: torch.Tensor) -> Pending[torch.Tensor]:
         """Start to compute the bias of attention from the rows of all ranks.

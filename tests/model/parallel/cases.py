@@ -1,5 +1,6 @@
 """Functions that the ranks of a test group call; see `tests.rank_processes`."""
 
+import gc
 import os
 import signal
 import subprocess
@@ -40,18 +41,53 @@ COMPLEX_SHIFT = -0.5
 
 
 @cache
-def _network(config: ModelConfig) -> AlphaFold:
+def _network(config: ModelConfig, graphs: bool = False) -> AlphaFold:
     """Return a parallel network with random parameters."""
     shift = 0.0 if config.multimer is None else COMPLEX_SHIFT
     network = build_network(config, random_parameters(config), plddt_shift=shift)
-    return ParallelAlphaFold(network, RankGroup())
+    return ParallelAlphaFold(network, RankGroup(), graphs=graphs)
 
 
 def predict_together(
-    config: ModelConfig, features: dict[str, np.ndarray], settings: RecyclingSettings
+    config: ModelConfig, features: dict[str, np.ndarray], settings: RecyclingSettings, graphs: bool = False
 ) -> Prediction:
     """Predict with random parameters."""
-    return predict(_network(config), features, settings)
+    return predict(_network(config, graphs), features, settings)
+
+
+def predict_in_bfloat16(
+    config: ModelConfig, features: dict[str, np.ndarray], settings: RecyclingSettings
+) -> Prediction:
+    """Predict with random parameters in bfloat16."""
+    network = build_network(config, random_parameters(config), dtype=torch.bfloat16)
+    return predict(ParallelAlphaFold(network, RankGroup()), features, settings)
+
+
+def predict_with_graphs(config: ModelConfig, samples: list[dict[str, np.ndarray]]) -> list[tuple[Any, Any]]:
+    """Predict samples on GPUs with fused kernels, with and without graphs; return the positions of both.
+
+    The last pair says whether each stack was captured.
+    """
+    device = torch.device("cuda", distributed.get_rank())
+    torch.cuda.set_device(device)
+    process_group = distributed.new_group(backend="nccl")
+    group, found = RankGroup(process_group), []
+    networks = [
+        ParallelAlphaFold(
+            build_network(config, random_parameters(config), device, kernels="fused"),
+            group,
+            graphs=graphs,
+        )
+        for graphs in (False, True)
+    ]
+    for features in samples:
+        found.append(tuple(predict(x, features, RecyclingSettings(3)).atom_positions for x in networks))
+    found.append(tuple(x is not None and x._graph is not None for x in networks[1].parallel_trunk.graphs))
+    # a group cannot end before the graphs that communicate in it
+    del networks
+    gc.collect()
+    distributed.destroy_process_group(process_group)
+    return found
 
 
 @cache
