@@ -176,7 +176,7 @@ class TemplatePairEmbedder(nn.Module):
         self.layer_norm_z = Norm(config.pair.channels)
         self.linear_z = linear(config.pair.channels, channels)
 
-    def forward(self, inputs: AlphaFold3Inputs, template: int, rows: slice) -> torch.Tensor:
+    def forward(self, inputs: AlphaFold3Inputs, template: int, rows: slice = slice(None)) -> torch.Tensor:
         """Embed some rows of one template, without the pair representation: [n, N, T]."""
         dtype = self.dgram_linear.weight.dtype
         same_chain = _equal(inputs.asym_id)[rows]
