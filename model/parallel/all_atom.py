@@ -50,6 +50,7 @@ class ParallelAlphaFold3(AlphaFold3):
         for owner, name, sharded in divided:
             setattr(owner, name, sharded(getattr(owner, name), group))
 
+    @torch.inference_mode()
     def predict(self, inputs: AlphaFold3Inputs, draws: Draws, *, samples: int = 5, **options: Any) -> Samples:
         """Predict structures of a target and score them; see `AlphaFold3.predict`."""
         own = super().predict(inputs, draws, samples=samples, **options)

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import time
+from dataclasses import fields, replace
 from functools import cache
 from pathlib import Path
 from queue import Queue
@@ -117,6 +118,31 @@ def predict_all_atom(
     own_trunk = network.trunk(inputs, draws, cycles=2)
     own = network.sample(inputs, trunk or own_trunk, draws, steps=2, samples=samples)
     return network.predict(inputs, draws, cycles=2, steps=2, samples=samples), own_trunk, own
+
+
+def all_atom_trunk_on_gpus(
+    config: AlphaFold3Config, inputs: AlphaFold3Inputs
+) -> tuple[list[torch.Tensor], torch.Tensor, torch.Tensor]:
+    """Compute a trunk and predict on GPUs in bf16, alone and together.
+
+    Returns:
+        Both trunks' single and pair representations in turn, and both predictions' structures, on the CPU.
+    """
+    device = torch.device("cuda", distributed.get_rank())
+    torch.cuda.set_device(device)
+    process_group = distributed.new_group(backend="nccl")
+    inputs = replace(inputs, **{x.name: getattr(inputs, x.name).to(device) for x in fields(inputs)})
+    tensors = all_atom_network(config).state_dict()
+    alone = AlphaFold3.load(config, tensors, "fused", device, torch.bfloat16)
+    found, predictions = [], []
+    for together in (False, True):
+        network = ParallelAlphaFold3(alone, RankGroup(process_group)) if together else alone
+        trunk = network.trunk(inputs, SeededDraws(3), cycles=2)
+        found += [trunk.single.float().cpu(), trunk.pair.float().cpu()]
+        samples = network.predict(inputs, SeededDraws(3), cycles=1, steps=2, samples=3)
+        predictions.append(samples.positions.cpu())
+    distributed.destroy_process_group(process_group)
+    return found, *predictions
 
 
 def multiply(left: torch.Tensor, right: torch.Tensor, outgoing: bool, by_channels: bool) -> Any:

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from model.alphafold3.confidence import Confidence
+from model.alphafold3.config import OPENBIND, P2, AlphaFold3Config
 from model.alphafold3.inputs import AlphaFold3Inputs
 from tests.model.alphafold3.test_confidence import make_inputs
 from tests.model.parallel import cases
@@ -64,3 +65,25 @@ def test_equal_to_one_process(
         parts += own[: samples - len(parts)]
     # after the same trunk, the division among ranks changes no bit
     assert torch.equal(torch.stack(parts), structures)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+@pytest.mark.parametrize("config", [OPENBIND, P2], ids=["openbind", "p2"])
+def test_two_gpus_compute_what_one_computes(config: AlphaFold3Config) -> None:
+    config = replace(
+        config,
+        pairformer_blocks=2,
+        template_blocks=1,
+        msa=replace(config.msa, blocks=2),
+        diffusion=replace(config.diffusion, blocks=2),
+        confidence=replace(config.confidence, blocks=1),
+    )
+    pair = RankProcesses(2)
+    try:
+        answers = pair.call(cases.all_atom_trunk_on_gpus, config, random_inputs(77, 9, masked=False))
+    finally:
+        pair.close()
+    for trunks, alone, together in answers:
+        for ours, expected in ((trunks[2], trunks[0]), (trunks[3], trunks[1]), (together, alone)):
+            assert torch.linalg.norm(ours - expected) < 0.02 * torch.linalg.norm(expected)
