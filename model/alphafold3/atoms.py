@@ -236,6 +236,7 @@ class ReferenceEmbedder(nn.Module):
     def __init__(self, config: AtomConfig) -> None:
         super().__init__()
         channels, pair_channels = config.channels, config.pair_channels
+        self.slots = config.slots
         self.linear_ref_pos = linear(3, channels)
         self.linear_ref_charge = linear(1, channels)
         self.linear_ref_mask = linear(1, channels)
@@ -259,7 +260,11 @@ class ReferenceEmbedder(nn.Module):
         position, conformer = inputs.ref_pos, inputs.ref_space_uid[:, None]
         offset = windows.queries(position)[:, :, None] - windows.keys(position)[:, None]
         offset = offset * mask  # [W, Q, K, 3]
-        same = windows.queries(conformer)[:, :, None] == windows.keys(conformer)[:, None]
+        known = conformer
+        if self.slots:
+            number = torch.arange(len(conformer), device=conformer.device) // self.slots
+            known = conformer[inputs.start_atom_index[number]]
+        same = windows.queries(conformer)[:, :, None] == windows.keys(known)[:, None]
         same = same.to(dtype) * mask  # [W, Q, K, 1]
         closeness = 1 / (1 + offset.square().sum(dim=-1, keepdim=True))
         pair = self.linear_ref_offset(offset) + self.linear_inv_sq_dists(closeness)
