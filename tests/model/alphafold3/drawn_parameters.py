@@ -59,4 +59,8 @@ def random_templates(inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     mask = np.zeros((2, tokens, 24), bool)
     mask[0, covered, :5] = True
     positions = 8 * generator.standard_normal((2, tokens, 24, 3)).astype(np.float32)
+    # exact in float32: DeepMind's code gives directions of a residue from itself, which is 0 up to rounding
+    positions[:, :, 1] = np.round(positions[:, :, 1] * 16) / 16
+    axes = np.eye(3, dtype=np.float32)[np.argsort(generator.random((2, tokens, 3)))]
+    positions[:, :, 0], positions[:, :, 2] = (positions[:, :, 1] + axes[:, :, i] for i in (0, 1))
     return {"classes": classes, "positions": positions * mask[..., None], "mask": mask}
