@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from features.training.crops import CropWeights
-from model.alphafold3.config import OPENBIND, AlphaFold3Config
+from model.alphafold3.config import DEEPMIND, OPENBIND, AlphaFold3Config
 from model.dataclass_mapping import flat_values
 from model.errors import ConfigError
 from model.training.alphafold3.trainer import AllAtomSettings
@@ -86,9 +86,17 @@ class AllAtomRunSettings(AllAtomSettings):
         return self.steps
 
 
+@dataclass(frozen=True)
+class DeepMindRunSettings(AllAtomRunSettings):
+    """Settings of a run that starts from DeepMind's parameters of AlphaFold 3."""
+
+    network: AlphaFold3Config = DEEPMIND
+
+
 FAMILIES: dict[str, type[TrainingSettings] | type[AllAtomRunSettings]] = {
     "alphafold2": TrainingSettings,
     "openfold3": AllAtomRunSettings,
+    "alphafold3": DeepMindRunSettings,
 }
 
 

@@ -172,6 +172,13 @@ class AlphaFold3Config:
     largest_chain_offset: int = 2
 
     @property
+    def variant(self) -> str:
+        """Whose network it is: "openbind", "p2" or "deepmind"."""
+        if self.residue_types < RESIDUE_TYPES:
+            return "deepmind"
+        return "openbind" if self.diffusion.shared_pair_norm else "p2"
+
+    @property
     def input_channels(self) -> int:
         """Channels of the input representation: atoms, residue type, profile, mean number of deletions."""
         return self.single_channels + 2 * self.residue_types + 1

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from cuda.fused.dispatch import check_shapes
+from model.alphafold3.config import DEEPMIND, AlphaFold3Config
 from msa.base.network_inputs import ALL_ATOM
 
 # large one-hot tensors stay bytes; layers convert the rows that they use
@@ -140,13 +141,14 @@ class AlphaFold3Inputs:
             }
         )
 
+    def for_network(self, config: AlphaFold3Config) -> "AlphaFold3Inputs":
+        """Return these inputs as a network takes them, which only one changes, that of DeepMind's parameters.
 
-    def for_deepmind(self) -> "AlphaFold3Inputs":
-        """Return these inputs as the network with DeepMind's parameters takes them.
-
-        Bonds have one direction, from the lower token to the higher; atoms without a reference position have
-        no other features; chains and templates that do not exist are alanines.
+        There, bonds have one direction, from the lower token to the higher; atoms without a reference
+        position have no other features; chains without a template, and empty templates, are alanines.
         """
+        if config.variant != DEEPMIND.variant:
+            return self
         known = self.ref_mask
         covered = self.template_pseudo_beta_mask + self.template_backbone_frame_mask  # [T, N]
         same_chain = self.asym_id[:, None] == self.asym_id

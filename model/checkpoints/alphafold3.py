@@ -189,9 +189,7 @@ def _atom_encoder(ours: str, prefix: str) -> list[_Rule]:
         *_linear(f"{embedder}.linear_ref_charge", f"{prefix}_embed_ref_charge"),
         *_linear(f"{embedder}.linear_ref_mask", f"{prefix}_embed_ref_mask"),
         # by atomic number, of which we have 1 to 119
-        *_linear(
-            f"{embedder}.linear_ref_element", f"{prefix}_embed_ref_element", _rows([*range(1, 120)])
-        ),
+        *_linear(f"{embedder}.linear_ref_element", f"{prefix}_embed_ref_element", _rows([*range(1, 120)])),
         *_linear(f"{embedder}.linear_ref_atom_chars", f"{prefix}_embed_ref_atom_name"),
         *_linear(f"{embedder}.linear_ref_offset", f"{prefix}_embed_pair_offsets_1"),
         *_linear(f"{embedder}.linear_inv_sq_dists", f"{prefix}_embed_pair_distances_1"),
@@ -243,7 +241,8 @@ def _diffusion() -> list[_Rule]:
     """Return the rules of the diffusion module but its blocks (Algorithms 5, 6, 20 and 21)."""
     ours, scope = "diffusion_module", "~/diffusion_head"
     conditioning, encoder = f"{ours}.diffusion_conditioning", f"{ours}.atom_attn_enc"
-    embedder, decoder, atoms = f"{encoder}.noisy_position_embedder", f"{ours}.atom_attn_dec", f"{scope}/diffusion"
+    embedder, decoder = f"{encoder}.noisy_position_embedder", f"{ours}.atom_attn_dec"
+    atoms = f"{scope}/diffusion"
     inputs = [*range(384), *(384 + x for x in _FEATURES)]
     rules = [
         *_atom_encoder(encoder, atoms),
@@ -314,7 +313,7 @@ class _Stack(NamedTuple):
 
 def _stacks() -> list[_Stack]:
     template = f"evoformer/template_embedding/single_template_embedding/{_STACK}/template_embedding_iteration"
-    diffusion, tokens = "~/diffusion_head", f"~/diffusion_head/transformer/{_LAYERS}/{_LAYERS}"
+    tokens = f"~/diffusion_head/transformer/{_LAYERS}/{_LAYERS}"
     stacks = [
         _Stack("msa_module", f"evoformer/{_STACK}/msa_stack", _msa_block()),
         _Stack("pairformer_stack", f"evoformer/{_STACK}_1/trunk_pairformer", _pairformer_block()),
@@ -447,7 +446,7 @@ def fourier_constants() -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def _threefry(key: np.ndarray, count: int) -> np.ndarray:
-    """Return the first random bits of a key, uint32 [count] (Threefry-2x32, 20 rounds; Salmon et al., 2011)."""
+    """Return the first random bits of a key, uint32 [count] (Threefry-2x32-20; Salmon et al., 2011)."""
     keys = np.array([*key, key[0] ^ key[1] ^ np.uint32(0x1BD11BDA)], np.uint32)
     first, second = np.arange(count, dtype=np.uint32).reshape(2, -1) + keys[:2, None]
     for group in range(5):

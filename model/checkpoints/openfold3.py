@@ -220,8 +220,8 @@ def convert_checkpoint(source: Path, target: Path) -> AlphaFold3Config:
         ParametersError: see `read_checkpoint`; nothing is written.
         OSError: the target cannot be written.
     """
-    config, _ = read_checkpoint(source)
     tensors = {name: tensor.contiguous() for name, tensor in _read_tensors(source).items()}
+    config, _ = translate(tensors, source)
     metadata = {"network": config.name, "source_sha256": sha256_of(source)}
     with replaced_file(target) as path:
         path.touch()

@@ -45,9 +45,9 @@ def random_templates(inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         inputs: features without a leading axis; see `AlphaFold3Inputs`.
 
     Returns:
-        classes [2, N], our residue types; positions [2, N, 24, 3], Å, and mask [2, N, 24] of atoms in the order
-        of the components. Proteins lack some residues, which are gaps; other chains and templates that do not
-        exist are alanines without atoms.
+        classes [2, N], our residue types; positions [2, N, 24, 3], Å, and mask [2, N, 24] of atoms in the
+        order of the components. Proteins lack some residues, which are gaps; other chains are alanines
+        without atoms, and so is the second template.
     """
     generator = np.random.default_rng(7)
     tokens = len(inputs["token_index"])

@@ -113,9 +113,7 @@ def make_batch(inputs: dict[str, np.ndarray]) -> feat_batch.Batch:
         polymer_ligand_bond_info=features.PolymerLigandBondInfo(none, none),
         ligand_ligand_bond_info=features.LigandLigandBondInfo(ligand, np.zeros(len(bonds), np.int32)),
         pseudo_beta_info=features.PseudoBetaInfo(
-            atom_layout.GatherInfo(
-                representative, np.ones(tokens, bool), np.array([tokens, SLOTS])
-            )
+            atom_layout.GatherInfo(representative, np.ones(tokens, bool), np.array([tokens, SLOTS]))
         ),
         atom_cross_att=windows,
         convert_model_output=None,
