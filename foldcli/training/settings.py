@@ -1,7 +1,7 @@
 """The configuration of a training run; the only place that tells the families of networks apart."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -86,18 +86,19 @@ class AllAtomRunSettings(AllAtomSettings):
         return self.steps
 
 
-@dataclass(frozen=True)
-class DeepMindRunSettings(AllAtomRunSettings):
-    """Settings of a run that starts from DeepMind's parameters of AlphaFold 3."""
-
-    network: AlphaFold3Config = DEEPMIND
-
-
 FAMILIES: dict[str, type[TrainingSettings] | type[AllAtomRunSettings]] = {
     "alphafold2": TrainingSettings,
     "openfold3": AllAtomRunSettings,
-    "alphafold3": DeepMindRunSettings,
+    "alphafold3": AllAtomRunSettings,
 }
+# values of `network` that differ from the dataclass's own
+_NETWORKS = {"alphafold3": asdict(DEEPMIND)}
+
+
+def _merge(defaults: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+    """Return defaults with values replaced by those given, at all depths."""
+    both = {key: x for key, x in defaults.items() if isinstance(x, dict) and isinstance(given.get(key), dict)}
+    return defaults | given | {key: _merge(x, given[key]) for key, x in both.items()}
 
 
 def read_run_settings(path: Path) -> TrainingSettings | AllAtomRunSettings:
@@ -110,7 +111,8 @@ def read_run_settings(path: Path) -> TrainingSettings | AllAtomRunSettings:
     family = "alphafold2"
     if isinstance(content, dict) and isinstance(network := content.get("network"), dict):
         family = network.get(_FAMILY, family)
-        content["network"] = {key: value for key, value in network.items() if key != _FAMILY}
+        given = {key: value for key, value in network.items() if key != _FAMILY}
+        content["network"] = _merge(_NETWORKS.get(str(family), {}), given)
     if family not in list(FAMILIES):
         expected = ", ".join(FAMILIES)
         raise ConfigError(f"{path}: network.family: expected one of {expected}, got {family!r}")

@@ -32,6 +32,8 @@ from model.alphafold3.layers import (
     uses_kernels,
 )
 
+# atoms of a token in the layout of DeepMind's code
+TOKEN_PLACES = 24
 # channels of a head that the kernels of attention within windows take
 KERNEL_WIDTHS = (16, 32, 64)
 
@@ -236,7 +238,7 @@ class ReferenceEmbedder(nn.Module):
     def __init__(self, config: AtomConfig) -> None:
         super().__init__()
         channels, pair_channels = config.channels, config.pair_channels
-        self.slots = config.slots
+        self.shifted_conformers = config.shifted_conformers
         self.linear_ref_pos = linear(3, channels)
         self.linear_ref_charge = linear(1, channels)
         self.linear_ref_mask = linear(1, channels)
@@ -261,9 +263,9 @@ class ReferenceEmbedder(nn.Module):
         offset = windows.queries(position)[:, :, None] - windows.keys(position)[:, None]
         offset = offset * mask  # [W, Q, K, 3]
         known = conformer
-        if self.slots:
-            number = torch.arange(len(conformer), device=conformer.device) // self.slots
-            known = conformer[inputs.start_atom_index[number]]
+        if self.shifted_conformers:
+            tokens = torch.arange(len(conformer), device=conformer.device) // TOKEN_PLACES
+            known = conformer[inputs.start_atom_index[tokens]]
         same = windows.queries(conformer)[:, :, None] == windows.keys(known)[:, None]
         same = same.to(dtype) * mask  # [W, Q, K, 1]
         closeness = 1 / (1 + offset.square().sum(dim=-1, keepdim=True))

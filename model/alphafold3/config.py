@@ -26,7 +26,7 @@ class AtomConfig:
         transition_factor: width of the transition's hidden layer relative to `channels`.
         queries: atoms of a window that attend.
         keys: atoms of a window that they attend to.
-        slots: DeepMind's code looks up the conformer of key k in token k / slots; 0 for its own conformer.
+        shifted_conformers: whether the conformer of key k is that of token k // 24, as in DeepMind's code.
     """
 
     channels: int = 128
@@ -36,7 +36,7 @@ class AtomConfig:
     transition_factor: int = 2
     queries: int = 32
     keys: int = 128
-    slots: int = 0
+    shifted_conformers: bool = False
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ class ConfidenceConfig:
         distance_bins: bins of the distances that the heads see.
         first_distance: lower edge of the first of them, Å.
         last_distance: lower edge of the last of them, Å.
-        nucleotide_rank: rank of the first atom of a nucleotide; before it is one that its chain lacks.
+        counts_op3: whether the first atom of a nucleotide counts as the second, after one that is absent.
     """
 
     blocks: int = 4
@@ -124,7 +124,7 @@ class ConfidenceConfig:
     distance_bins: int = 39
     first_distance: float = 3.25
     last_distance: float = 50.75
-    nucleotide_rank: int = 0
+    counts_op3: bool = False
 
 
 @dataclass(frozen=True)
@@ -147,8 +147,8 @@ class AlphaFold3Config:
         confidence: sizes of the confidence heads.
         transposed_ending_bias: whether triangle attention around ending nodes takes its bias from the
             transposed pair representation, as AlphaFold2's does.
-        residue_types: residue types of the input representation; 31 for DeepMind's parameters, which have one
-            class for unknown nucleotides, and whose inputs differ; see `model.alphafold3.inputs`.
+        unknown_dna: whether unknown DNA and RNA are two residue types of the input representation. They are
+            one for DeepMind's parameters, whose inputs differ; see `AlphaFold3Inputs.for_network`.
         largest_offset: residue and token offsets are clipped to this.
         largest_chain_offset: offsets between copies of an entity are clipped to this.
     """
@@ -167,21 +167,21 @@ class AlphaFold3Config:
     diffusion: DiffusionConfig = field(default_factory=DiffusionConfig)
     confidence: ConfidenceConfig = ConfidenceConfig()
     transposed_ending_bias: bool = False
-    residue_types: int = RESIDUE_TYPES
+    unknown_dna: bool = True
     largest_offset: int = 32
     largest_chain_offset: int = 2
 
     @property
     def variant(self) -> str:
         """Whose network it is: "openbind", "p2" or "deepmind"."""
-        if self.residue_types < RESIDUE_TYPES:
+        if not self.unknown_dna:
             return "deepmind"
         return "openbind" if self.diffusion.shared_pair_norm else "p2"
 
     @property
     def input_channels(self) -> int:
         """Channels of the input representation: atoms, residue type, profile, mean number of deletions."""
-        return self.single_channels + 2 * self.residue_types + 1
+        return self.single_channels + 2 * (RESIDUE_TYPES - (not self.unknown_dna)) + 1
 
     @property
     def relative_channels(self) -> int:
@@ -196,12 +196,12 @@ P2 = replace(
     diffusion=replace(OPENBIND.diffusion, shared_pair_norm=False),
     transposed_ending_bias=True,
 )
-_ATOMS = AtomConfig(slots=24)
+_ATOMS = AtomConfig(shifted_conformers=True)
 DEEPMIND = replace(
     OPENBIND,
     name="alphafold3",
     input_atoms=_ATOMS,
     diffusion=replace(OPENBIND.diffusion, atoms=_ATOMS),
-    confidence=ConfidenceConfig(atoms_per_token=24, nucleotide_rank=1),
-    residue_types=31,
+    confidence=ConfidenceConfig(atoms_per_token=24, counts_op3=True),
+    unknown_dna=False,
 )

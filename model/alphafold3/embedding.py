@@ -100,7 +100,7 @@ class InputEmbedder(nn.Module):
     def __init__(self, config: AlphaFold3Config) -> None:
         super().__init__()
         inputs, pair = config.input_channels, config.pair.channels
-        self.residue_types = config.residue_types
+        self.unknown_dna = config.unknown_dna
         self.atom_attn_enc = AtomEncoder(config.input_atoms, config.single_channels)
         self.linear_s = linear(inputs, config.single_channels)
         self.linear_z_i = linear(inputs, pair)
@@ -119,9 +119,9 @@ class InputEmbedder(nn.Module):
             pair: [N, N, Z], the initial pair representation.
         """
         tokens, _ = self.atom_attn_enc(inputs, self.atom_attn_enc.conditions(inputs))
-        types = (inputs.restype, inputs.profile)
-        if self.residue_types < RESIDUE_TYPES:
-            types = tuple(without_unknown_dna(x) for x in types)
+        types = [inputs.restype, inputs.profile]
+        if not self.unknown_dna:
+            types = [without_unknown_dna(x) for x in types]
         features = torch.cat([tokens[0], *types, inputs.deletion_mean[:, None]], dim=-1)
         pair = self.linear_z_i(features)[:, None] + self.linear_z_j(features)[None]
         for rows in row_slices(pair, pair.shape[1] * 4 * self.linear_relpos.in_features):
