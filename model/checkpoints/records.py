@@ -7,14 +7,14 @@ then the three texts, the axes as int32, and the array.
 import math
 import struct
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import IO, NamedTuple
 
 from model.errors import ParametersError
-from msa.base.errors import InputError
-from msa.io.compression import open_input
 
 _HEADER = struct.Struct("<5i")
+_ZSTD = b"\x28\xb5\x2f\xfd"
 # bytes of an element
 ITEM_SIZES = {"float32": 4, "float16": 2, "bfloat16": 2, "float64": 8, "int32": 4, "uint8": 1, "int8": 1}
 _LONGEST_TEXT, _MOST_AXES, _LARGEST_ARRAY = 1024, 8, 2**31
@@ -33,9 +33,9 @@ class Record(NamedTuple):
 def is_record_file(path: Path) -> bool:
     """Return whether a file, compressed or not, starts as such records do; False if it cannot be read."""
     try:
-        with open_input(path) as stream:
+        with _opened(path) as stream:
             return _lengths(stream.read(_HEADER.size)) is not None
-    except (InputError, OSError):
+    except (ParametersError, OSError):
         return False
 
 
@@ -45,16 +45,31 @@ def read_records(path: Path) -> Iterator[Record]:
     Raises:
         ParametersError: the file is truncated or damaged, or holds something else.
     """
-    with open_input(path) as stream:
+    with _opened(path) as stream:
         count = 0
-        try:
-            while header := stream.read(_HEADER.size):
-                yield _read_record(stream, header, count, path)
-                count += 1
-        except InputError as error:
-            raise ParametersError(error.reason, path) from error
+        while header := stream.read(_HEADER.size):
+            yield _read_record(stream, header, count, path)
+            count += 1
     if not count:
         raise ParametersError("empty", path)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[IO[bytes]]:
+    """Open a file for reading its content, compressed by zstd or not."""
+    import zstandard  # few commands need it
+
+    with path.open("rb") as stream:
+        is_compressed = stream.read(len(_ZSTD)) == _ZSTD
+        stream.seek(0)
+        if not is_compressed:
+            yield stream
+            return
+        decompressor = zstandard.ZstdDecompressor(max_window_size=2**31)
+        try:
+            yield decompressor.stream_reader(stream, read_across_frames=True)
+        except zstandard.ZstdError as error:
+            raise ParametersError(f"damaged zstd file ({error})", path) from error
 
 
 def _lengths(header: bytes) -> tuple[int, int, int, int, int] | None:
@@ -68,7 +83,7 @@ def _lengths(header: bytes) -> tuple[int, int, int, int, int] | None:
     return scope, name, dtype, axes, size
 
 
-def _read_record(stream: BinaryIO, header: bytes, number: int, path: Path) -> Record:
+def _read_record(stream: IO[bytes], header: bytes, number: int, path: Path) -> Record:
     if len(header) < _HEADER.size:
         raise ParametersError(f"truncated after {number} arrays", path)
     if (lengths := _lengths(header)) is None:
