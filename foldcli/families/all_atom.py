@@ -141,7 +141,7 @@ class AllAtomSettings(JobSettings):
 
 
 class AllAtom(Family):
-    """OpenFold3's networks, also with DeepMind's parameters; a target is a job of any molecules (`features.assembly.job.Job`)."""
+    """All-atom networks; a target is a job of any molecules (`features.assembly.job.Job`)."""
 
     name: ClassVar[str] = "all_atom"
     size_unit: ClassVar[str] = "tokens"

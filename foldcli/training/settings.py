@@ -36,8 +36,8 @@ class AllAtomRunSettings(AllAtomSettings):
         network: the shape of the network.
         data: folder of `foldcli training-data --molecules`, or empty.
         initial_network: parameters of the same shape that the run starts from: "openfold3" for those that
-            `foldcli params` has installed, or a folder or file as for `--params` of predictions (DeepMind's with
-            the family alphafold3); empty to draw them.
+            `foldcli params` has installed, or a folder or file as for `--params` of predictions (DeepMind's
+            with the family alphafold3); empty to draw them.
         steps: number of steps.
         crop: largest number of tokens of a sample.
         crops: shares of the kinds of crops.
