@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 # options of jobs, by parameter name
 _JOB_OPTIONS = (
     "templates", "no_templates", "max_template_date", "exclude_self", "custom_template_path", "pdb_hit_file",
-    "local_pdb_path", "templates_from_structure", "num_seeds", "random_seed", "rna_db",
+    "local_pdb_path", "num_seeds", "random_seed", "rna_db",
 )  # fmt: skip
 
 

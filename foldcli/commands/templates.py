@@ -56,10 +56,8 @@ def command(
     from foldcli.pipeline.targets.settings import TemplateOptions
 
     settings = TemplateOptions.from_options(option_values, threads)
-    if settings is None or settings.hit_file is not None or settings.first is not None:
-        raise click.UsageError(
-            "--no-templates, --pdb-hit-file and --templates-from-structure leave nothing to search."
-        )
+    if settings is None or settings.hit_file is not None:
+        raise click.UsageError("--no-templates and --pdb-hit-file leave nothing to search.")
     if out != "-" and Path(out).exists() and not overwrite:
         raise click.UsageError(f"{out} exists; --overwrite replaces it.")
     records = _read_records(queries)
