@@ -9,15 +9,18 @@ A screen of one pair, with an empty cache, compiles the kernels before. The GPU'
 fold.py. With --designs, the preys are random sequences, such as designed binders, without relatives in the
 database, so that all complexes share the bait's alignment; structures per hour are printed, to compare with
 the passes of ColabFold's engine that colabfold_pass.py times.
+
+--designs: random preys instead of drawn ones; --max-records: sequences of the database; --options: further
+options of screen.
 """
 
-import argparse
 import itertools
 import tempfile
 from pathlib import Path
 
 import numpy as np
 from fold import run_foldcli, write_database
+from options import parse_options
 from runs import compile_bytecode, write_random_parameters
 
 from model.alphafold2.modules.config import model_config
@@ -61,15 +64,9 @@ def screen(folder: Path, name: str, files: list[str], options: str) -> None:
 
 def main() -> None:
     """Run the benchmark and print the results."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("sequences", type=Path)
-    parser.add_argument("--baits", type=int, default=10)
-    parser.add_argument("--preys", type=int, default=20)
-    parser.add_argument("--designs", type=int, default=0, help="random preys instead of drawn ones")
-    parser.add_argument("--design-length", type=int, default=64)
-    parser.add_argument("--max-records", type=int, default=None, help="sequences of the database")
-    parser.add_argument("--options", default="", help="further options of screen")
-    arguments = parser.parse_args()
+    arguments = parse_options(
+        __doc__, "sequences", baits=10, preys=20, designs=0, design_length=64, max_records=int, options=""
+    )  # fmt: skip
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         records = list(itertools.islice(read_fasta(arguments.sequences), arguments.max_records))
