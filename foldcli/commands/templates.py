@@ -39,6 +39,6 @@ def command(
       foldcli templates protein.a3m -o templates.m8
       foldcli templates protein.a3m -o templates.json --format af3 --templates library
     """
-    from foldcli.search_runs.templates import run_template_search
+    from foldcli.exports.template_search import run_template_search
 
     run_template_search(queries, out, kind, threads, overwrite, option_values)
