@@ -21,10 +21,11 @@ from typing import Any
 # what commands import when they are called
 _PRELOADED = (
     "torch", "numba", "Bio.Align", "gemmi", "matplotlib.figure", "safetensors.numpy", "yaml", "zstandard",
-    "features.alphafold2.compiled_sampling", "features.cache.cache", "features.templates.search",
-    "foldcli.cli", "foldcli.__main__", "foldcli.commands.fold", "foldcli.commands.search",
-    "foldcli.databases.build", "foldcli.exports.run", "foldcli.pipeline.runs.cache_run",
-    "foldcli.pipeline.runs.prediction", "foldcli.pipeline.runs.run", "foldcli.pipeline.search.searcher",
+    "features.alphafold2.compiled_sampling", "features.alphafold3.samples", "features.cache.cache",
+    "features.templates.search", "foldcli.cli", "foldcli.__main__", "foldcli.commands.fold",
+    "foldcli.commands.search", "foldcli.databases.build", "foldcli.exports.run",
+    "foldcli.inputs.molecules.read", "foldcli.pipeline.runs.cache_run", "foldcli.pipeline.runs.prediction",
+    "foldcli.pipeline.runs.run", "foldcli.pipeline.search.searcher",
     "foldcli.report.make", "foldcli.search_runs.start", "foldcli.search_runs.table",
     "model.alphafold2.network", "model.output.files", "msa.cpu.engine", "msa.database.build",
     "msa.search.scoring.kernels", "multiprocessing.spawn",
