@@ -36,6 +36,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -92,22 +93,29 @@ def cells(figures: dict[str, float] | None) -> list[str]:
     ]
 
 
-def main() -> None:
-    """Print one row for each length."""
-    options = parse_options(
-        __doc__, network=("multimer", "monomer"), lengths="1024,2048,4096", repeats=3, warm_up=2, blocks=48,
-        device=("cuda:0", "cpu"), colabfold_kernels=("fused", "xla"), compile_mode=("tuned", "fast", "full"),
-        colabfold_python=sys.executable
+def read_options(command_line: Sequence[str] | None = None) -> argparse.Namespace:
+    """Return the options, by default of the command line; other benchmarks use the defaults too."""
+    return parse_options(
+        __doc__, command_line=command_line, network=("multimer", "monomer"), lengths="1024,2048,4096",
+        repeats=3, warm_up=2, blocks=48, device=("cuda:0", "cpu"), colabfold_kernels=("fused", "xla"),
+        compile_mode=("tuned", "fast", "full"), colabfold_python=sys.executable
     )  # fmt: skip
-    jax_environment = {
+
+
+def colabfold_engine(options: argparse.Namespace) -> Engine:
+    """Return ColabFold's engine in the Python of the options."""
+    environment = {
         "JAX_PLATFORMS": "cpu" if options.device == "cpu" else "cuda",
         "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
         "XLA_CLIENT_MEM_FRACTION": MEMORY_FRACTION,
     }
-    engines = [
-        Engine("foldcli", "network_pass.py", sys.executable, {}),
-        Engine("ColabFold", "engine_colabfold.py", options.colabfold_python, jax_environment),
-    ]
+    return Engine("ColabFold", "engine_colabfold.py", options.colabfold_python, environment)
+
+
+def main() -> None:
+    """Print one row for each length."""
+    options = read_options()
+    engines = [Engine("foldcli", "network_pass.py", sys.executable, {}), colabfold_engine(options)]
     skipped = set()
     columns = "residues, foldcli, peak (planned) GiB, first, ColabFold, peak (planned) GiB, compiled, ratio"
     print(f"| {columns.replace(', ', ' | ')} |")

@@ -1,16 +1,20 @@
 """Command lines of the benchmarks."""
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 
-def parse_options(text: str, *paths: str, **options: Any) -> argparse.Namespace:
+def parse_options(
+    text: str, *paths: str, command_line: Sequence[str] | None = None, **options: Any
+) -> argparse.Namespace:
     """Parse the command line of a script.
 
     Args:
         text: the script's docstring, its help.
         paths: names of positional arguments, which are paths; with `?`, `*` or `+` at the end for any number.
+        command_line: the arguments; None is those of this process.
         options: the default of each option: False for a flag, a list for several values, a tuple for choices
             whose first is the default, a type or a parser for an option that is None without a value, and
             ... for a path that is required.
@@ -34,4 +38,4 @@ def parse_options(text: str, *paths: str, **options: Any) -> argparse.Namespace:
         elif isinstance(default, Path):
             settings["type"] = Path
         parser.add_argument(f"--{name.replace('_', '-')}", **settings)
-    return parser.parse_args()
+    return parser.parse_args(command_line)

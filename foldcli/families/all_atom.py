@@ -427,9 +427,6 @@ def _given(job: MoleculeJob) -> str:
             for alignment in (entity.alignment, entity.paired):
                 if alignment is not None:
                     digest.update(alignment.letters.tobytes() + alignment.deletions.tobytes())
-            templates = [
-                [template.text, template.chain, template.query_positions, template.template_positions]
-                for template in entity.templates or ()
-            ]
+            templates = [template.content for template in entity.templates or ()]
             digest.update(json.dumps([entity.templates is None, templates]).encode())
     return digest.hexdigest()

@@ -32,7 +32,9 @@ template_options = combine(
         show_default="the library that comes with foldcli",
         help="Structure library from foldcli createdb --structures, or structure files, to search.",
     ),
-    click.option("--no-templates", is_flag=True, help="Do not use templates."),
+    click.option(
+        "--no-templates", is_flag=True, help="Do not search for templates; use only those that jobs give."
+    ),
     click.option(
         "--max-template-date",
         metavar="YYYY-MM-DD",

@@ -11,12 +11,14 @@ from click.testing import CliRunner, Result
 pytest.importorskip("rdkit")
 pytest.importorskip("biotite")
 
+from features.assembly.job import OwnTemplate
 from foldcli.cli import cli
 from foldcli.families.all_atom import AllAtomSettings, AllAtomSource
 from foldcli.families.all_atom_inputs import AllAtomInputs, make_sample
 from foldcli.families.all_atom_networks import load_network
 from foldcli.families.protocols import NetworkJob
 from foldcli.families.settings import Job
+from foldcli.inputs.complexes import Complex
 from foldcli.inputs.molecules.read import job_of_query
 from foldcli.params.openfold3 import find_parameters
 from foldcli.pipeline.network.device import NetworkMemory
@@ -96,6 +98,14 @@ def test_target_that_is_too_large_is_named(run: Run, tmp_path: Path) -> None:
     (tmp_path / "large.fasta").write_text(f">A|protein\n{'MKVLS' * 2000}\n")
     result = run("fold", tmp_path / "large.fasta", tmp_path / "job.fasta", "--dry-run")
     assert "large.fasta:1: 10,000 tokens; all-atom networks predict at most 8,192" in result.stdout
+
+
+def test_a_chain_of_a_screen_keeps_its_templates_and_its_copies_may_have_others() -> None:
+    template = OwnTemplate("data_x", (0,), (0,))
+    chains = (FastaRecord("p_A", "MKVS"),) * 2
+    first, second = job_of_query(Complex("p", chains, templates=((template,), ())), "p.json").entities
+    assert (first.chains, first.templates) == (("A",), (template,))
+    assert (second.chains, second.templates) == (("B",), ())
 
 
 def test_job_that_does_not_fit_is_refused_before_it_starts(parameters: Path, tmp_path: Path) -> None:
