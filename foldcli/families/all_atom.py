@@ -140,6 +140,7 @@ class AllAtom(Family):
     """OpenFold3's networks; a target is a job of any molecules (`features.assembly.job.Job`)."""
 
     name: ClassVar[str] = "all_atom"
+    unshared: ClassVar[str | None] = None
     size_unit: ClassVar[str] = "tokens"
     prepares_jobs: ClassVar[bool] = True
     pairs_chains: ClassVar[bool] = True

@@ -261,9 +261,7 @@ class BothStrands(TargetDatabase):
         """
         manifest, arrays = database.manifest, database.arrays
         if manifest.clusters is not None or manifest.whole is not None:
-            raise InputError(
-                "a database with clusters or parts is searched in one strand only", database.path
-            )
+            raise InputError("databases with clusters or parts have one strand only", database.path)
         starts = np.flatnonzero(np.diff(arrays.lengths, prepend=-1))
         blocks = [np.empty(0, np.uint8)]
         for first, end in zip(starts.tolist(), [*starts[1:].tolist(), len(arrays)], strict=True):

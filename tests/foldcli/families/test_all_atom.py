@@ -1,6 +1,7 @@
 """Whole runs of an all-atom network with random parameters, from files of jobs to ranked structures."""
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from foldcli.pipeline.network.device import NetworkMemory
 from foldcli.pipeline.network.device_workers import DeviceWorker, WorkerSettings
 from model.errors import OutOfMemory
 from msa.io.fasta import FastaRecord
+from tests.command_process import run_foldcli
 
 Run = Callable[..., Result]
 
@@ -169,3 +171,22 @@ def test_options_of_all_atom_networks_are_refused_by_others(tmp_path: Path) -> N
     arguments = ["fold", str(tmp_path / "a.fasta"), "-o", str(tmp_path / "out"), "--params", "compact"]
     result = CliRunner().invoke(cli, [*arguments, "--num-diffusion-steps", "5"])
     assert result.exit_code == 2 and "only all-atom networks" in result.output
+
+
+@pytest.mark.slow
+def test_two_ranks_predict_what_one_predicts(run: Run, parameters: Path, tmp_path: Path) -> None:
+    assert run("fold", tmp_path / "job.fasta", samples=3, out="one").exit_code == 0
+    options = ["--params", parameters, "--device", "cpu", "--num-recycle", "0", "--num-diffusion-steps", "2"]
+    options += ["--num-diffusion-samples", "3", "--no-templates", "--db", tmp_path / "db.fasta"]
+    result = run_foldcli(
+        ["fold", tmp_path / "job.fasta", *options, "--gpus-per-target", "2", "-o", tmp_path / "two"],
+        env=os.environ | {"FOLDCLI_CACHE": str(tmp_path / "cache")},
+    )
+    assert result.returncode == 0, result.stderr
+    one, two = (json.loads((tmp_path / out / "job/job.done.json").read_text()) for out in ("one", "two"))
+    assert two["facts"]["gpus_per_target"] == 2
+    assert [model["tag"] for model in one["ranking"]] == [model["tag"] for model in two["ranking"]]
+    for path in (tmp_path / "one/job").glob("job_unrelaxed_rank_*.cif"):
+        structures = [gemmi.read_structure(str(x)) for x in (path, tmp_path / "two/job" / path.name)]
+        first, second = ([atom.pos for chain in x[0] for res in chain for atom in res] for x in structures)
+        assert max(a.dist(b) for a, b in zip(first, second, strict=True)) < 0.01
