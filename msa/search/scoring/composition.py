@@ -22,9 +22,9 @@ from msa.profile.matrices import RNA
 SEQUENCE_K_FACTOR = 2.2
 """Factor of the published K for scores of single sequences with this correction. The first residue of a gap
 costs less here than NCBI assumed when fitting K; see docs/sensitivity.md."""
-LONG_TARGET = 800
-"""Residues of a target above which E-values of single sequences are multiplied by its length divided by this
-number. This removes more chance hits than relatives; see docs/sensitivity.md."""
+_TYPICAL_TARGET, _SHORT_QUERY = 450.0, 180.0
+"""Lengths by which those of targets, and of shorter queries, are divided; the quotients multiply E-values of
+single sequences. They are fitted to reversed and shuffled sequences; see docs/sensitivity.md."""
 SEQUENCE_CHANCE_FRACTION = 0.04
 """Fraction of chance pairs whose reversed-profile score exceeds the threshold of the correction, for single
 sequences. It is smaller than for families, because the composition is corrected as well."""
@@ -34,6 +34,11 @@ _PRIOR = 1 / 256
 _RESIDUE_COUNT = len(STANDARD)
 _MAX_RESIDUES = 2**17
 """Maximum number of residues of targets that are processed at once, unless a single region has more."""
+
+
+def typical_target(query_length: int) -> float:
+    """Return `msa.engines.pair_statistics.QueryStatistics.typical_target` of a single sequence."""
+    return _TYPICAL_TARGET * max(_SHORT_QUERY / query_length, 1.0)
 
 
 def composition_excess_of_batch(

@@ -91,11 +91,16 @@ class Reference:
         return float(evalues(np.array([score]), len(self.codes), np.array([length]), length, parameters)[0])
 
     @property
+    def length_factor(self) -> float:
+        """The factor of all E-values that is due to the lengths of query and target."""
+        return len(self.target) / (450 * max(180 / len(self.query), 1))
+
+    @property
     def single_evalue(self) -> float:
         """The E-value of the best alignment."""
         length = len(self.target)
         evalue = self.pair_evalue(self.target, self.best) * self.residues / length
-        return evalue * max(length / 800, 1)
+        return evalue * self.length_factor
 
     @property
     def summed_evalue(self) -> float:
@@ -136,7 +141,7 @@ class Reference:
             of_reversed - math.log(10 * cells / 0.04),
         )
         evalue = 10 * len(self.query) * self.residues * math.exp(excess - score)
-        return evalue * max(len(self.target) / 800, 1)
+        return evalue * self.length_factor
 
     @property
     def evalue(self) -> float:

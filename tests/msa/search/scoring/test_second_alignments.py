@@ -25,9 +25,6 @@ from msa.profile.gumbel import gumbel_parameters
 from msa.profile.pssm import ProfileQuery, query_profile
 from msa.profile.statistics import evalues
 from msa.search import profile_search
-from msa.search.scoring.composition import (
-    LONG_TARGET,
-)
 from msa.search.scoring.second_alignments import TargetParts
 from msa.search.scoring.second_matrix import combined_evalues
 from msa.search.search import search, search_many
@@ -140,9 +137,9 @@ def test_two_weak_alignments_are_significant_together(
         )
         assert 1e-3 < reference.single_evalue < 1
         assert (hit.evalue < reference.single_evalue / 5) == (hit is not single)
-    assert ordered.evalue < 1e-4 < 1e-3 < min(unordered.evalue, repeat.evalue)
+    assert ordered.evalue < 1e-4 < 5e-4 < min(unordered.evalue, repeat.evalue)
     # the limit applies to the sum, although the best alignment alone exceeds it
-    strict = search(FastaRecord("query", query), database, replace(criteria, evalue=1e-3))
+    strict = search(FastaRecord("query", query), database, replace(criteria, evalue=5e-4))
     assert [(hit.id, hit.evalue) for hit in strict] == [(ordered.id, ordered.evalue)]
 
 
@@ -158,17 +155,32 @@ def test_searches_without_the_corrections_do_not_sum(
         assert hit.evalue == evalues(scores, *arguments)[0]
 
 
-def test_evalues_of_long_targets_grow_with_their_length(tmp_path: Path) -> None:
+def test_evalues_are_proportional_to_the_lengths_of_targets_and_short_queries(tmp_path: Path) -> None:
     rng = np.random.default_rng(14)
-    domain = random_sequence(80, rng)
-    lengths = (LONG_TARGET // 2, LONG_TARGET, 2 * LONG_TARGET)
-    database = build(tmp_path, [domain + random_sequence(length - 80, rng) for length in lengths])
-    hits = {hit.target_length: hit for hit in search(FastaRecord("query", domain), database)}
-    for length, factor in zip(lengths, (1, 1, 2), strict=True):
-        hit, residues = hits[length], database.total_residues
-        reference = Reference(domain, hit.sequence, residues)
-        expected = reference.pair_evalue(reference.target, reference.best) * residues / length * factor
-        assert hit.evalue == pytest.approx(expected, rel=1e-12)
+    domain = random_sequence(360, rng)
+    lengths = (150, 450, 1350)
+    database = build(tmp_path, [domain[:90] + random_sequence(length - 90, rng) for length in lengths])
+    residues = database.total_residues
+    for query, of_query in ((domain[:90], 0.5), (domain, 1.0)):
+        hits = {hit.target_length: hit for hit in search(FastaRecord("query", query), database)}
+        for length, of_target in zip(lengths, (1 / 3, 1, 3), strict=True):
+            reference = Reference(query, hits[length].sequence, residues)
+            expected = reference.pair_evalue(reference.target, reference.best) * residues / length
+            assert hits[length].evalue == pytest.approx(expected * of_target * of_query, rel=1e-12)
+
+
+@pytest.mark.parametrize("evalue", [1e-3, 1.0])
+def test_limits_of_evalues_remove_no_short_target(tmp_path: Path, evalue: float) -> None:
+    """E-values of short targets are smaller than those of their scores."""
+    rng = np.random.default_rng(16)
+    query = random_sequence(70, rng)
+    parts = [query[start : start + length] for start in range(0, 50, 5) for length in range(8, 20)]
+    database = build(tmp_path, [*parts, *(random_sequence(400, rng) for _ in range(300))])
+    criteria = SearchSettings(matrix="BLOSUM62", gap_open=11, evalue=10, min_ungapped_score=0)
+    record = FastaRecord("query", query)
+    expected = [hit.id for hit in search(record, database, criteria) if hit.evalue <= evalue]
+    found = [hit.id for hit in search(record, database, replace(criteria, evalue=evalue))]
+    assert found == expected and len(expected) > 5
 
 
 @given(st.integers(0, 2**32))
@@ -226,7 +238,7 @@ def test_queries_of_a_batch_do_not_affect_each_other(
     codes = encode(domains[0])
     saved = query_profile(codes, True)
     queries.insert(2, ProfileQuery("saved", domains[0], profile=saved, source="test", of_family=False))
-    criteria = SearchSettings(evalue=100, max_seqs=max_seqs)
+    criteria = SearchSettings(evalue=5, max_seqs=max_seqs)
     together = list(search_many(queries, database, criteria, engine=AllReady()))
     for query, (_, hits) in zip(queries, together, strict=True):
         expected = search(query, database, criteria)
