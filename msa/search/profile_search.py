@@ -176,7 +176,8 @@ class ProfileSearch:
             if self._corrects_alignments and profile.is_uncorrected:
                 fraction = SEQUENCE_CHANCE_FRACTION
                 if settings.molecule == PROTEIN:
-                    typical, k_factor = typical_target(len(profile.codes)), SEQUENCE_K_FACTOR
+                    typical = typical_target(len(profile.codes), self._database)
+                    k_factor = SEQUENCE_K_FACTOR
                 self._uncorrected[len(self._queries)] = profile
             k, length = self._base.k * k_factor, len(profile.codes)
             self._queries.append(QueryStatistics(length, k, fraction, typical))
