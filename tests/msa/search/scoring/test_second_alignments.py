@@ -169,20 +169,6 @@ def test_evalues_are_proportional_to_the_lengths_of_targets_and_short_queries(tm
             assert hits[length].evalue == pytest.approx(expected * of_target * of_query / 1.2, rel=1e-12)
 
 
-@pytest.mark.parametrize("evalue", [1e-3, 1.0])
-def test_limits_of_evalues_remove_no_short_target(tmp_path: Path, evalue: float) -> None:
-    """E-values of short targets are smaller than those of their scores."""
-    rng = np.random.default_rng(16)
-    query = random_sequence(70, rng)
-    parts = [query[start : start + length] for start in range(0, 50, 5) for length in range(8, 20)]
-    database = build(tmp_path, [*parts, *(random_sequence(400, rng) for _ in range(300))])
-    criteria = SearchSettings(matrix="BLOSUM62", gap_open=11, evalue=10, min_ungapped_score=0)
-    record = FastaRecord("query", query)
-    expected = [hit.id for hit in search(record, database, criteria) if hit.evalue <= evalue]
-    found = [hit.id for hit in search(record, database, replace(criteria, evalue=evalue))]
-    assert found == expected and len(expected) > 5
-
-
 @given(st.integers(0, 2**32))
 def test_parts_are_what_alignments_leave(seed: int) -> None:
     rng = np.random.default_rng(seed)
