@@ -26,7 +26,7 @@ from msa.base.residues import ATOM37
 
 PUBLISHED = (
     "AlphaFold2: lDDT-CA = 0.997 pLDDT - 1.17 and TM-score = 0.98 pTM + 0.07 (fits to recent PDB chains; "
-    "Jumper et al., Nature 596, 583 (2021), figure 2c and e)",
+    "Jumper et al., Nature 596, 583 (2021), figure 2c and d)",
     "AlphaFold 3: 76 % of the ligands of PoseBusters within 2 Å (Abramson et al., Nature 630, 493 (2024), "
     "figure 1c); OpenFold3 is not measured here",
     "compact: docs/compact-network.md; its limits are those of done.json",

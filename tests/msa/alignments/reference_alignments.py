@@ -62,7 +62,7 @@ def parse_alignment(data: bytes, source: str | None = None) -> Alignment:
 
 def _declared_length(data: bytes, source: str | None) -> int | None:
     """Return the query length declared by ColabFold's header line; None without such a line."""
-    for number, line in enumerate(data[: data.find(b">")].split(b"\n"), 1):
+    for number, line in enumerate(data.split(b"\n"), 1):
         if line.strip() and not line.startswith(b"#"):
             return None
         if (match := _COLABFOLD_START.match(line)) is not None:
