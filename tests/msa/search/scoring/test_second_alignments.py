@@ -172,7 +172,8 @@ def test_evalues_are_proportional_to_the_lengths_of_targets_and_short_queries(tm
 
 def test_limits_apply_to_evalues_that_include_the_factors_of_lengths() -> None:
     scores, ones = np.arange(40, 100), np.ones(60)
-    lengths = 200 * ones.astype(np.int64), PARAMETERS.k * ones, ones, 800 * ones, 100 * ones.astype(np.int32)
+    queries, targets = 900 * ones.astype(np.int64), 700 * ones.astype(np.int32)
+    lengths = queries, PARAMETERS.k * ones, ones, 5600 * ones, targets
     pairs = PairStatistics(PARAMETERS, 10**7, *lengths)
     values, limited = pairs.evalues(scores), pairs.evalues(scores, 1.0)
     passing = values <= 1
