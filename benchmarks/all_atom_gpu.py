@@ -77,19 +77,19 @@ def make_arrays(tokens: int, rows: int) -> dict[str, np.ndarray]:
     }  # fmt: skip
 
 
-def make_network(config: AlphaFold3Config, precision: str, kernels: str) -> AlphaFold3:
-    """Return a network with random parameters on the GPU."""
+def make_network(config: AlphaFold3Config, precision: str, kernels: str, device: str = "cuda") -> AlphaFold3:
+    """Return a network with random parameters on the current GPU, or the CPU."""
     with torch.device("meta"):
         shapes = {name: x.shape for name, x in AlphaFold3(config, "reference").state_dict().items()}
-    generator = torch.Generator("cuda").manual_seed(0)
+    generator = torch.Generator(device).manual_seed(0)
     tensors = {}
     for name, shape in shapes.items():
-        noise = torch.randn(shape, generator=generator, device="cuda")
+        noise = torch.randn(shape, generator=generator, device=device)
         is_scale = len(shape) == 1 and name.endswith(("weight", "scale"))
         tensors[name] = (
             1 + 0.1 * noise if is_scale else noise * (0.5 * shape[-1] ** -0.5 if shape[1:] else 0.1)
         )
-    return AlphaFold3.load(config, tensors, kernels, "cuda", DTYPES[precision])
+    return AlphaFold3.load(config, tensors, kernels, device, DTYPES[precision])
 
 
 def seconds(function: Callable[[], object], repeats: int = 3) -> float:

@@ -88,8 +88,8 @@ def cells(figures: dict[str, float] | None) -> list[str]:
     ]
 
 
-def main() -> None:
-    """Print one row for each length."""
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of the options, whose defaults other benchmarks use too."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--network", choices=["multimer", "monomer"], default="multimer")
     parser.add_argument("--lengths", default="1024,2048,4096")
@@ -102,16 +102,23 @@ def main() -> None:
     parser.add_argument(
         "--colabfold-python", default=sys.executable, help="Python that has alphafold-colabfold"
     )
-    options = parser.parse_args()
-    jax_environment = {
+    return parser
+
+
+def colabfold_engine(options: argparse.Namespace) -> Engine:
+    """Return ColabFold's engine in the Python of the options."""
+    environment = {
         "JAX_PLATFORMS": "cpu" if options.device == "cpu" else "cuda",
         "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
         "XLA_CLIENT_MEM_FRACTION": MEMORY_FRACTION,
     }
-    engines = [
-        Engine("foldcli", "multimer_pass.py", sys.executable, {}),
-        Engine("ColabFold", "engine_colabfold.py", options.colabfold_python, jax_environment),
-    ]
+    return Engine("ColabFold", "engine_colabfold.py", options.colabfold_python, environment)
+
+
+def main() -> None:
+    """Print one row for each length."""
+    options = make_parser().parse_args()
+    engines = [Engine("foldcli", "multimer_pass.py", sys.executable, {}), colabfold_engine(options)]
     skipped = set()
     columns = "residues, foldcli, peak (planned) GiB, first, ColabFold, peak (planned) GiB, compiled, ratio"
     print(f"| {columns.replace(', ', ' | ')} |")

@@ -20,6 +20,7 @@ import numpy as np
 from msa.alphabet import MASK_BIT, STANDARD
 from msa.base.jit import kernel
 from msa.database.database import TargetDatabase
+from msa.database.integrity import SMALL_FILE_BYTES
 from msa.database.manifest import (
     FILES,
     HEADER_INDEX,
@@ -113,6 +114,8 @@ _HEADER = 16
 def write_database(source: TargetDatabase, sequences: int, folder: Path, threads: int) -> TargetDatabase:
     """Write a database of mutated copies of the sequences of another one, and open it.
 
+    `createdb --verify` refuses it, because large files have no checksums.
+
     Copies of a sequence follow each other, so the lengths stay sorted; masks are those of the original.
 
     Args:
@@ -144,8 +147,12 @@ def write_database(source: TargetDatabase, sequences: int, folder: Path, threads
         spans = zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)
         arguments = arrays.residues, arrays.offsets, lengths, starts, number, out[RESIDUES], out[HEADERS]
         masked = sum(pool.map(lambda span: _write_copies(*span, *arguments), spans))
+        # opening compares those of small files only; others are named by how they were made
+        made = f"{source.manifest.checksums} {sequences}".encode()
+        unchecked = {name for name in (RESIDUES, HEADERS) if files[name] > SMALL_FILE_BYTES}
+        content = {name: made if name in unchecked else out[name] for name in files}
         digests = dict(
-            zip(files, pool.map(lambda name: hashlib.sha256(out[name]).hexdigest(), files), strict=True)
+            zip(files, pool.map(lambda name: hashlib.sha256(content[name]).hexdigest(), files), strict=True)
         )
     manifest = DatabaseManifest(
         sequences=total, residues=int(lengths.sum()) * number, masked_residues=masked,

@@ -3,8 +3,9 @@
     python benchmarks/parallel.py --blocks 2                                   # small, on the CPU
     python benchmarks/parallel.py --device cuda --ranks 1 2 --residues 1024 2048 4096 --rows 508 --extra 5120
     python benchmarks/parallel.py ... --blocks 2 8                             # one Evoformer block
+    python benchmarks/parallel.py ... --graphs off on --launching free pinned --tokens 1024 2048
 
-For each length and number of ranks it runs `--passes` passes after one that is not counted, with random
+For each length and number of ranks it runs `--passes` passes after some that are not counted, with random
 parameters and features, and prints
 
 - the median seconds of a pass, and those after which the CPU has launched everything; the speed-up over the
@@ -12,6 +13,10 @@ parameters and features, and prints
   difference of atom positions to those of the first number of ranks;
 - for each kind of communication, per block of the Evoformer stack: received MB and exposed ms of rank 0, the
   time that its computation waited. Communication outside of the stack is counted, too.
+
+--graphs on replays the blocks of several ranks as CUDA graphs. --launching pinned pins each process to one
+core, beside a process that is always busy. --tokens measures whole predictions of the all-atom network (on a
+GPU 4 cycles, 200 steps, 5 samples): "pass" means such a prediction, and blocks are those of the pairformer.
 
 With two numbers of --blocks, all figures per block are differences between the two networks divided by the
 number of additional blocks: those of the stack alone, in a few seconds.
@@ -21,12 +26,17 @@ settings come from the environment.
 """
 
 import argparse
+import gc
 import multiprocessing
 import os
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -35,13 +45,18 @@ import numpy as np
 import torch
 from torch import distributed
 
+from benchmarks.all_atom_gpu import CYCLES, ROWS, SAMPLES, STEPS, make_inputs, make_network, prediction_size
 from benchmarks.random_inputs import random_features
 from cuda.fused.chunking import chunk_budget
 from model.alphafold2.modules.config import ModelConfig, model_config
 from model.alphafold2.recycling import feature_tensors
+from model.alphafold3.config import OPENBIND, AlphaFold3Config
+from model.alphafold3.sampling import SeededDraws
 from model.checkpoints.alphafold2 import build_network, random_parameters
+from model.parallel.all_atom import ParallelAlphaFold3
 from model.parallel.communication import CommunicationRecord, RankGroup, Traffic
 from model.parallel.network import ParallelAlphaFold
+from model.planning.alphafold3 import plan_prediction
 from model.planning.memory_plan import PassSize, plan_memory
 
 MEGABYTE = 1e6
@@ -55,6 +70,9 @@ class Case:
         residues: length of the protein.
         ranks: number of processes.
         transfers: "nccl", or "copies" for copy engines.
+        graphs: "on" to replay blocks as graphs, or "off".
+        launching: "pinned" to share one core with a busy process, or "free".
+        all_atom: whether `residues` are tokens of the all-atom network.
         options: of the command line.
         store: file through which the processes meet.
     """
@@ -62,6 +80,9 @@ class Case:
     residues: int
     ranks: int
     transfers: str
+    graphs: str
+    launching: str
+    all_atom: bool
     options: argparse.Namespace
     store: str
 
@@ -105,11 +126,71 @@ def measure(case: Case, rank: int, results: Any) -> None:
         group = RankGroup()
         if case.transfers == "copies" and (reason := group.open_copies(device, min_residues=0)):
             raise SystemExit(f"parallel: {reason}")
-    config = model_config(options.network)
-    configs = [config.with_blocks(blocks, 1) for blocks in options.blocks or ()] or [config]
-    results.put((rank, [measure_network(case, config, group, device) for config in configs]))
+    if case.all_atom:
+        blocks = options.blocks or [OPENBIND.pairformer_blocks]
+        found = [
+            measure_all_atom(case, replace(OPENBIND, pairformer_blocks=n), group, device) for n in blocks
+        ]
+    else:
+        config = model_config(options.network)
+        configs = [config.with_blocks(blocks, 1) for blocks in options.blocks or ()] or [config]
+        found = [measure_network(case, config, group, device) for config in configs]
+    results.put((rank, found))
+    # a group cannot end before the graphs that communicate in it
+    gc.collect()
     if group is not None:
         distributed.destroy_process_group()
+
+
+@contextmanager
+def shared_core(case: Case, rank: int) -> Iterator[None]:
+    """Let all threads of this process share one core with a busy process, if the case says so."""
+    if case.launching == "free":
+        yield
+        return
+    cores = sorted(os.sched_getaffinity(0))
+    core = {cores[rank % len(cores)]}
+    busy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        os.sched_setaffinity(busy.pid, core)
+        for thread in os.listdir("/proc/self/task"):
+            os.sched_setaffinity(int(thread), core)
+        yield
+    finally:
+        busy.kill()
+        for thread in os.listdir("/proc/self/task"):
+            os.sched_setaffinity(int(thread), cores)
+
+
+def measure_all_atom(
+    case: Case, config: AlphaFold3Config, group: RankGroup | None, device: torch.device
+) -> Measured:
+    """Run whole predictions of an all-atom network in one rank."""
+    options, on_gpu = case.options, device.type == "cuda"
+    precision, kernels = (options.precision, "fused") if on_gpu else ("fp32", "reference")
+    network = make_network(config, precision, kernels, device.type)
+    size = replace(prediction_size(case.residues, network), on_gpu=on_gpu, ranks=case.ranks)
+    if group is not None:
+        network = ParallelAlphaFold3(network, group)
+    inputs = make_inputs(case.residues, ROWS if on_gpu else 8, device.type)
+    plan = plan_prediction(config, size, torch.cuda.mem_get_info(device)[0] if on_gpu else 0)
+    seconds, positions = [], np.empty(0)
+    for index in range(options.passes + 1):
+        with shared_core(case, 0 if group is None else group.rank) if index else nullcontext():
+            start = time.perf_counter()
+            samples = network.predict(
+                inputs,
+                SeededDraws(0),
+                cycles=CYCLES if on_gpu else 1,
+                steps=STEPS if on_gpu else 2,
+                samples=SAMPLES,
+                chunk_elements=plan.chunk_elements,
+                samples_at_once=plan.samples_at_once,
+            )
+            positions = samples.positions.cpu().numpy()
+            seconds.append(time.perf_counter() - start)
+    peak = torch.cuda.max_memory_allocated() if on_gpu else 0
+    return Measured(seconds[1:], seconds[1:], peak, {}, positions)
 
 
 def measure_network(
@@ -122,7 +203,7 @@ def measure_network(
     kernels = "fused" if on_gpu else "reference"
     network = build_network(config, random_parameters(config), device, dtype, kernels)
     if group is not None:
-        network = ParallelAlphaFold(network, group)
+        network = ParallelAlphaFold(network, group, graphs=case.graphs == "on")
     features = random_features(case.residues, options.rows, options.extra)
     chunk = None
     if on_gpu:
@@ -143,8 +224,11 @@ def measure_network(
 
     traffic: dict[str, Traffic] = {}
     with torch.inference_mode(), chunk_budget(chunk):
+        # the second pass captures graphs
         run_pass()
-        seconds, launched, positions = zip(*(run_pass() for _ in range(options.passes)), strict=True)
+        run_pass()
+        with shared_core(case, 0 if group is None else group.rank):
+            seconds, launched, positions = zip(*(run_pass() for _ in range(options.passes)), strict=True)
         if group is not None:
             group.record = CommunicationRecord()
             run_pass()
@@ -216,7 +300,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2])
-    parser.add_argument("--residues", type=int, nargs="+", default=[64])
+    parser.add_argument("--residues", type=int, nargs="*", default=[64])
     parser.add_argument("--network", default="model_3_ptm")
     parser.add_argument("--precision", choices=("bf16", "fp32"), default="bf16", help="on a GPU")
     parser.add_argument(
@@ -229,33 +313,53 @@ def main() -> None:
         "--transfers", choices=("nccl", "copies"), nargs="+", default=["nccl"],
         help="by NCCL or by copy engines, on GPUs",
     )  # fmt: skip
+    parser.add_argument("--graphs", choices=("off", "on"), nargs="+", default=["off"])
+    parser.add_argument("--launching", choices=("free", "pinned"), nargs="+", default=["free"])
+    parser.add_argument("--tokens", type=int, nargs="+", default=[], help="of the all-atom network")
     options = parser.parse_args()
     blocks = options.blocks or [model_config(options.network).evoformer.blocks]
     if len(blocks) > 2 or blocks != sorted(set(blocks)):
         parser.error("--blocks takes one number or two increasing ones")
     numbers = " and ".join(map(str, blocks))
     print(f"{options.network}, {numbers} blocks, {options.rows} + {options.extra} rows, {options.device}")
-    for residues in options.residues:
-        first: Measured | None = None
-        cases = [(r, kind) for r in options.ranks for kind in (options.transfers if r > 1 else [""])]
-        for ranks, transfers in cases:
-            with tempfile.TemporaryDirectory() as folder:
-                measured = run_case(Case(residues, ranks, transfers, options, str(Path(folder, "store"))))
-            last = measured[0][-1]
-            seconds = statistics.median(last.seconds)
-            first = first or last
-            speedup = statistics.median(first.seconds) / seconds
-            difference = np.sqrt(np.square(last.positions - first.positions).mean())
-            peak = max(rank[-1].peak_bytes for rank in measured) / 2**30
-            block_seconds, traffic = per_block(measured[0], blocks)
-            print(
-                f"{residues:5d} residues, {ranks} ranks {transfers}: {seconds:8.3f} s a pass, "
-                f"launched after {statistics.median(last.launched):.3f} s, "
-                f"{speedup:5.2f} × the speed of {options.ranks[0]}, {block_seconds * 1000:.2f} ms a block, "
-                f"peak {peak:.2f} GiB, positions differ by {difference:.1e} Å",
-                flush=True,
-            )
-            print_traffic(traffic)
+    for size in options.residues:
+        measure_size(options, size, blocks)
+    for size in options.tokens:
+        measure_size(options, size, options.blocks or [OPENBIND.pairformer_blocks], all_atom=True)
+
+
+def measure_size(
+    options: argparse.Namespace, size: int, blocks: list[int], *, all_atom: bool = False
+) -> None:
+    """Measure all cases of a length, and print them."""
+    first: Measured | None = None
+    cases = [
+        (ranks, transfers, graphs, launching)
+        for ranks in options.ranks
+        for transfers in (options.transfers if ranks > 1 else [""])
+        for graphs in (options.graphs if ranks > 1 and transfers != "copies" and not all_atom else ["off"])
+        for launching in options.launching
+    ]
+    for case in cases:
+        with tempfile.TemporaryDirectory() as folder:
+            measured = run_case(Case(size, *case, all_atom, options, str(Path(folder, "store"))))
+        last = measured[0][-1]
+        first = first or last
+        seconds = statistics.median(last.seconds)
+        speedup = statistics.median(first.seconds) / seconds
+        difference = np.sqrt(np.square(last.positions - first.positions).mean())
+        peak = max(rank[-1].peak_bytes for rank in measured) / 2**30
+        block_seconds, traffic = per_block(measured[0], blocks)
+        ranks, transfers, graphs, launching = case
+        print(
+            f"{size:5d} {'tokens' if all_atom else 'residues'}, {ranks} ranks {transfers}, graphs {graphs}, "
+            f"{launching}: {seconds:8.3f} s a pass, "
+            f"launched after {statistics.median(last.launched):.3f} s, "
+            f"{speedup:5.2f} × the speed of the first, {block_seconds * 1000:.2f} ms a block, "
+            f"peak {peak:.2f} GiB, positions differ by {difference:.1e} Å",
+            flush=True,
+        )
+        print_traffic(traffic)
 
 
 if __name__ == "__main__":

@@ -35,6 +35,12 @@ NUCLEOTIDES_AS_STANDARD[GAP] = GAP
 for _letter in NUCLEOTIDES:
     NUCLEOTIDES_AS_STANDARD[LETTERS.index(_letter)] = LETTERS.index(_letter.replace("U", "T"))
 
+# codes of the complements of RNA's letters, mask bit included; all others stay
+COMPLEMENT = np.arange(256, dtype=np.uint8)
+for _letter, _partner in zip(NUCLEOTIDES, reversed(NUCLEOTIDES), strict=True):
+    for _mask in (0, MASK_BIT):
+        COMPLEMENT[LETTERS.index(_letter) | _mask] = LETTERS.index(_partner) | _mask
+
 TO_NUCLEOTIDES = str.maketrans(_AMBIGUOUS + "T", UNKNOWN_NUCLEOTIDE * len(_AMBIGUOUS) + "U")
 """Translation of upper-case letters of nucleic acids to those of RNA; other letters stay."""
 

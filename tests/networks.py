@@ -21,6 +21,7 @@ from model.alphafold2.modules.config import (
     TemplateConfig,
     model_config,
 )
+from model.alphafold3.config import OPENBIND, AlphaFold3Config, AtomConfig, ConfidenceConfig, MsaModuleConfig
 from model.checkpoints.alphafold2 import random_parameters
 from model.checkpoints.network_folder import WEIGHTS_FILE, InputSizes, NetworkManifest, write_manifest
 
@@ -59,6 +60,29 @@ def tiny_multimer(name: str = "tiny multimer") -> ModelConfig:
         template=replace(tiny.template, multiplication_first=True),
         structure=replace(tiny.structure, position_scale=20.0, separate_projections=True),
         multimer=MultimerConfig(msa_rows=4, extra_rows=6),
+    )
+
+
+def tiny_all_atom() -> AlphaFold3Config:
+    """Return the architecture of an all-atom network of a few thousand parameters."""
+    pair = PairConfig(16, 16, 2, 8, 2)
+    atoms = AtomConfig(channels=16, pair_channels=8, heads=2, blocks=1)
+    return replace(
+        OPENBIND,
+        name="tiny",
+        single_channels=32,
+        single_heads=2,
+        single_transition_factor=2,
+        pair=pair,
+        pairformer_blocks=1,
+        template_pair=pair,
+        template_blocks=1,
+        input_atoms=atoms,
+        msa=MsaModuleConfig(
+            channels=8, blocks=1, heads=2, head_channels=4, outer_channels=4, transition_factor=2
+        ),
+        diffusion=replace(OPENBIND.diffusion, channels=32, heads=2, blocks=2, noise_channels=16, atoms=atoms),
+        confidence=ConfidenceConfig(blocks=1),
     )
 
 

@@ -44,7 +44,7 @@ def make_features(
             raise InputError(f"its query differs from that of {first}", other.source)
     length = len(query)
     aatype = encode_query(query)
-    kept, positions = _first_occurrences(alignments)
+    kept, positions = first_occurrences(alignments)
     msa, deletions = _encode_rows(alignments, kept)
     species_row, species = _species_rows(alignments, positions)
     return {
@@ -84,7 +84,7 @@ def _encode_rows(
     return msa, deletions.astype(np.min_scalar_type(int(deletions.max())), copy=False)
 
 
-def _first_occurrences(
+def first_occurrences(
     alignments: Sequence[Alignment],
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """Find the distinct rows of all alignments.
@@ -104,16 +104,6 @@ def _first_occurrences(
     positions = (np.cumsum(is_first) - 1)[first[inverse]]
     ends = np.cumsum([len(alignment) for alignment in alignments])[:-1]
     return [np.flatnonzero(part) for part in np.split(is_first, ends)], np.split(positions, ends)
-
-
-def distinct_rows(alignment: Alignment) -> np.ndarray:
-    """Return the indices of the rows that `make_features` keeps: int64, ascending."""
-    return _first_occurrences([alignment])[0][0]
-
-
-def distinct_numbers(alignment: Alignment) -> np.ndarray:
-    """Return the index of each row among the rows that `make_features` keeps: int64."""
-    return _first_occurrences([alignment])[1][0]
 
 
 def _species_rows(

@@ -15,7 +15,7 @@ from features.alphafold2.deterministic import make_features
 from features.assembly.job import Job, Polymer
 from features.chemistry.residue_classes import MoleculeKind
 from features.complexes.pairing import DEFAULT_PAIRING, PairingSettings
-from features.complexes.rows import pair_entities, rows_of_species
+from features.complexes.rows import DistinctRows, pair_entities, rows_of_species
 from msa.alignments.files import Alignment, parse_alignment
 from msa.base.errors import InputError
 
@@ -128,7 +128,7 @@ def _pair(alignments: Sequence[Alignment], settings: PairingSettings) -> list[Al
     pairs, species = pair_entities(features, [1] * len(features), settings)
     result = []
     for alignment, rows in zip(alignments, pairs.T, strict=True):
-        kept, headers = rows_of_species(alignment, rows, species)
+        kept, headers = rows_of_species(DistinctRows.of(alignment), rows, species)
         absent = (kept < 0)[:, None]
         result.append(
             Alignment(

@@ -6,24 +6,20 @@ but two rules are those of AlphaFold2's templates: a residue without Cβ is mask
 template, and a modified residue such as selenomethionine has the class of its parent.
 """
 
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 
 from features.alphafold3.templates import TemplateRows
 from features.assembly.atoms import Atoms
-from features.assembly.job import Job, OwnTemplate, Polymer
+from features.assembly.job import Polymer
 from features.assembly.tokens import Tokens
 from features.chemistry import residue_classes, residues
 from features.chemistry.residue_classes import MoleculeKind
 from features.templates.candidates import TemplateHits
-from features.templates.library.chains import TemplateChain
-from features.templates.library.structure_files import read_chains
+from features.templates.own_templates import read_own_template
 from features.templates.template_features import make_template_features
-from msa.base.errors import InputError
 from msa.base.residues import ATOM_ORDER
 
 _FRAME = [ATOM_ORDER[name] for name in ("N", "CA", "C")]
@@ -70,44 +66,23 @@ def templates_of_hits(hits: TemplateHits, count: int = 4) -> list[ChainTemplate]
     return templates_of_features(make_template_features(len(hits.query), placed), count)
 
 
-def own_templates(job: Job, polymer: Polymer, count: int = 4) -> list[ChainTemplate]:
+def own_templates(polymer: Polymer, count: int = 4) -> list[ChainTemplate]:
     """Return the first templates that the user gives to a protein.
 
     Raises:
-        InputError: the text is no structure with a protein chain of this id, or a position is not in it.
+        InputError: see `features.templates.own_templates.read_own_template`.
     """
     result = []
     for number, template in enumerate((polymer.templates or ())[:count], 1):
-        try:
-            chain = _read_chain(template)
-            if max(template.template_positions, default=-1) >= len(chain.sequence):
-                last = len(chain.sequence) - 1
-                raise InputError(f"a position of its chain is beyond the last residue, {last:,}")
-        except InputError as error:
-            reason = f"template {number} of chain {polymer.chains[0]}: {error.reason}"
-            raise InputError(reason, *job.place_of(polymer)) from None
+        chain = read_own_template(template, number, polymer.chains[0])
         pairs = np.array([template.query_positions, template.template_positions], np.int64).T
         features = make_template_features(len(polymer.sequence), [(chain, pairs.reshape(-1, 2), 0.0)])
         result += templates_of_features(features)
     return result
 
 
-def _read_chain(template: OwnTemplate) -> TemplateChain:
-    """Return the chain of a template; raise InputError if there is none."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "template.cif")
-        path.write_text(template.text, encoding="utf-8")
-        chains = read_chains(path, entry="template")
-    for chain in chains:
-        if template.chain is None or chain.id == f"template_{template.chain}":
-            if template.chain is None and len(chains) > 1:
-                raise InputError(f"{len(chains)} protein chains instead of one")
-            return chain
-    raise InputError(f"no protein chain {template.chain!r}")
-
-
 def lay_templates(
-    job: Job, atoms: Atoms, tokens: Tokens, found: Mapping[str, Sequence[ChainTemplate]], count: int = 4
+    atoms: Atoms, tokens: Tokens, found: Mapping[str, Sequence[ChainTemplate]], count: int = 4
 ) -> TemplateRows | None:
     """Return the templates of all proteins of a job; None if none has any.
 
@@ -115,8 +90,7 @@ def lay_templates(
     an empty list in the job means none.
 
     Args:
-        job: the job.
-        atoms: its atoms.
+        atoms: atoms of the job.
         tokens: its tokens.
         found: templates of a search by sequence, best first.
         count: number of templates; rows beyond the templates of a chain are gaps.
@@ -137,7 +111,7 @@ def lay_templates(
             templates = found.get(chain.entity.sequence, ())
         else:
             if chain.entity_index not in own:
-                own[chain.entity_index] = own_templates(job, chain.entity, count)
+                own[chain.entity_index] = own_templates(chain.entity, count)
             templates = own[chain.entity_index]
         columns = np.flatnonzero(token_chain == number)
         for row, template in enumerate(templates[:count]):

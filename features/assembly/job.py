@@ -28,12 +28,20 @@ class OwnTemplate:
         query_positions: 0-based positions in the sequence.
         template_positions: 0-based positions in the template's chain, one for each of the query's.
         chain: id of the template's chain; None for its only one.
+        path, line: its place in a job file, for errors.
     """
 
     text: str = field(repr=False)
     query_positions: tuple[int, ...] = field(repr=False)
     template_positions: tuple[int, ...] = field(repr=False)
     chain: str | None = None
+    path: str | None = field(default=None, compare=False)
+    line: int | None = field(default=None, compare=False)
+
+    @property
+    def content(self) -> tuple[str, str | None, tuple[int, ...], tuple[int, ...]]:
+        """All that features depend on."""
+        return self.text, self.chain, self.query_positions, self.template_positions
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 Rules, names and dtypes are those of AlphaFold-Multimer's data pipeline (Evans et al. 2021).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -115,16 +115,22 @@ def _first_rows(alignment: AlignedRows, rows: int) -> AlignedRows:
 
 def _merge_templates(entities: Sequence[Entity]) -> dict[str, np.ndarray]:
     """Return the templates of all chains: template k of each chain is in slot k, and unused slots are 0."""
-    merged = {}
-    for name in ("template_aatype", "template_all_atom_positions", "template_all_atom_mask"):
-        source = "template_all_atom_masks" if name == "template_all_atom_mask" else name
-        chains = []
-        for entity in entities:
-            values = entity.templates[source][:MAX_TEMPLATES]
-            slots = np.zeros((MAX_TEMPLATES, *values.shape[1:]), COMPLEX[name].dtype)
-            slots[: len(values)] = values
-            chains += [slots] * entity.copies
-        merged[name] = np.concatenate(chains, axis=1)
+    chains = [slots for entity in entities for slots in [template_slots(entity.templates)] * entity.copies]
+    merged = {name: np.concatenate([slots[name] for slots in chains], axis=1) for name in chains[0]}
     # DeepMind's pipeline has the number of the first chain here; the network does not read it
     templates = min(len(entities[0].templates["template_aatype"]), MAX_TEMPLATES)
     return merged | {"num_templates": np.array(templates, np.int32)}
+
+
+def template_slots(templates: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the templates of one chain as features of a complex: MAX_TEMPLATES slots, unused ones 0.
+
+    Args:
+        templates: the features that `features.templates.template_features.no_templates` returns.
+    """
+    result = {}
+    for name in ("template_aatype", "template_all_atom_positions", "template_all_atom_mask"):
+        values = templates["template_all_atom_masks" if name.endswith("mask") else name][:MAX_TEMPLATES]
+        result[name] = np.zeros((MAX_TEMPLATES, *values.shape[1:]), COMPLEX[name].dtype)
+        result[name][: len(values)] = values
+    return result

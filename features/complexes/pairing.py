@@ -7,6 +7,7 @@ AlphaFold-Multimer).
 """
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -100,15 +101,17 @@ def pair_rows(
     needed = 2 if strategy == "greedy" else sum(copies)
     chains_of_pair: dict[tuple[int, ...], int] = {}
     species_of_pair: dict[tuple[int, ...], bytes] = {}
-    for species in sorted(set().union(*groups)):
+    chains_of_species = Counter[bytes]()
+    for group, count in zip(groups, copies, strict=True):
+        chains_of_species.update(dict.fromkeys(group, count))
+    for species in sorted(name for name, count in chains_of_species.items() if count >= needed):
         rows = [group.get(species) for group in groups]
         depths = [len(found) for found in rows if found is not None]
-        chains = sum(count for count, found in zip(copies, rows, strict=True) if found is not None)
-        if chains < needed or max(depths) > _MAX_ROWS_OF_SPECIES:
+        if max(depths) > _MAX_ROWS_OF_SPECIES:
             continue
         columns = [[-1] * min(depths) if found is None else found[: min(depths)].tolist() for found in rows]
         for pair in zip(*columns, strict=True):
-            chains_of_pair.setdefault(pair, chains)
+            chains_of_pair.setdefault(pair, chains_of_species[species])
             species_of_pair.setdefault(pair, species)
     queries = (0,) * len(entities)
     chains_of_pair.pop(queries, None)

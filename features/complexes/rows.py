@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from features.alphafold2.deterministic import distinct_numbers, distinct_rows
+from features.alphafold2.deterministic import first_occurrences
 from features.chemistry.residues import encode_msa
 from features.complexes.entities import AlignedRows, group_chains
 from features.complexes.pairing import PairingSettings, pair_rows, pairing_candidates
@@ -94,8 +94,29 @@ def aligned_rows(features: Mapping[str, np.ndarray]) -> AlignedRows:
     return AlignedRows(features["msa"], features["deletion_matrix"])
 
 
+@dataclass(frozen=True, eq=False)
+class DistinctRows:
+    """The distinct rows of an alignment.
+
+    Attributes:
+        first: int64, ascending: indices of the rows that equal no earlier one.
+        numbers: int64 [rows], index of each row among the distinct ones.
+        species: species of all rows.
+    """
+
+    first: np.ndarray = field(repr=False)
+    numbers: np.ndarray = field(repr=False)
+    species: tuple[str, ...] = field(repr=False)
+
+    @classmethod
+    def of(cls, alignment: Alignment) -> "DistinctRows":
+        """Return the distinct rows of an alignment."""
+        (first,), (numbers,) = first_occurrences([alignment])
+        return cls(first, numbers, alignment.species)
+
+
 def rows_of_species(
-    alignment: Alignment, rows: np.ndarray, species: Sequence[bytes]
+    alignment: DistinctRows, rows: np.ndarray, species: Sequence[bytes]
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the indices in an alignment of each paired row, and of its header.
 
@@ -103,18 +124,19 @@ def rows_of_species(
     of the others may name further species. A paired row gets the header that names the species of the pair.
 
     Args:
-        alignment: the alignment of an entity.
+        alignment: the rows of an entity's alignment.
         rows: indices among its distinct rows, -1 for none: a column of `pair_entities`.
         species: the species of each paired row.
 
     Returns:
         Two arrays int64, as many as rows; -1 where these are.
     """
-    of_row = distinct_numbers(alignment)
+    first = np.where(rows < 0, -1, alignment.first[rows])
+    if not any(species):
+        return first, first
     named: dict[tuple[int, str], int] = {}
-    for index, pair in enumerate(zip(of_row.tolist(), alignment.species, strict=True)):
+    for index, pair in enumerate(zip(alignment.numbers.tolist(), alignment.species, strict=True)):
         named.setdefault(pair, index)
-    first = np.where(rows < 0, -1, distinct_rows(alignment)[rows])
     headers = [
         named.get((row, name.decode()), index) if name else index
         for row, name, index in zip(rows.tolist(), species, first.tolist(), strict=True)

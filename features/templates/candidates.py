@@ -18,7 +18,7 @@ class TemplateCandidate:
         id: id of the chain, such as 1abc_A.
         source: file or collection of the chain.
         release_date: YYYY-MM-DD, or None if unknown.
-        evalue: E-value of the hit.
+        evalue: E-value of the hit; None for templates of a job.
         identity: identical pairs as a fraction of the alignment's columns.
         query_start, query_end, template_start, template_end: ends of the alignment, from 1, inclusive.
         pairs: int64 [n, 2], aligned residues of query and template, from 0.
@@ -33,7 +33,7 @@ class TemplateCandidate:
     id: str
     source: str
     release_date: str | None
-    evalue: float
+    evalue: float | None
     identity: float
     query_start: int
     query_end: int

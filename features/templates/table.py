@@ -58,7 +58,7 @@ def _row(candidate: TemplateCandidate, used: str) -> list[str]:
         used,
         f"{candidate.identity:.3f}",
         f"{candidate.query_coverage:.3f}",
-        f"{candidate.evalue:.2e}",
+        "-" if candidate.evalue is None else f"{candidate.evalue:.2e}",
         "-" if pairs is None else f"{pairs:.1f}",
         str(candidate.query_start),
         str(candidate.query_end),

@@ -1,4 +1,4 @@
-"""`foldcli db`: fetch sequence databases, and list those that are known."""
+"""`foldcli db`: fetch databases, and list those that are known."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ _sources_option = click.option(
 
 @click.group("db")
 def command() -> None:
-    """Fetch sequence databases, and list those that are known."""
+    """Fetch databases of sequences or structures, and list those that are known."""
 
 
 @command.command("list")
@@ -78,7 +78,7 @@ def fetch(
     threads: int,
     overwrite: bool,
 ) -> None:
-    """Download a sequence database and build a target database from it.
+    """Download a database, and build a target database or structure library from it.
 
     NAME is one of `foldcli db list`. Run the same command again to resume an interrupted download. A file is
     compared with its published checksum, if there is one. https_proxy, no_proxy and SSL_CERT_FILE set proxies
@@ -97,6 +97,8 @@ def fetch(
     if output.exists() and not overwrite:
         raise click.UsageError(f"{output} exists; --overwrite replaces it.")
     source = known[name]
+    if source.kind == "structures" and no_mask:
+        raise click.UsageError(f"--no-mask is for sequences, and {name} has structures.")
     url = url or source.url
     try:
         check_address(url)
@@ -107,6 +109,8 @@ def fetch(
         raise click.UsageError(f"expected an https address, got {url!r}; use --from for a file")
     if scheme == "http" and local_file is None and not (sha256 or source.sha256):
         raise click.UsageError(f"{url}: a file sent over http could be forged; give --sha256, or use https")
+    from features.templates.library.library import LibraryManifest
+    from foldcli.databases.build import describe_library
     from foldcli.databases.fetch import DatabaseFetch, fetch_database
     from foldcli.params.archive import expected_sha256
     from foldcli.params.fetch import FetchReporter
@@ -120,6 +124,9 @@ def fetch(
     build = BuildSettings(mask=not no_mask, threads=threads, overwrite=overwrite)
     settings = DatabaseFetch(source, output, url, local_file, checksum, retries, keep, build)
     manifest = fetch_database(settings, reporter)
+    if isinstance(manifest, LibraryManifest):
+        describe_library(manifest, output)
+        return
     for remark in manifest.remarks():
         logger.warning("%s: %s", output, remark)
     logger.info("%s: %s sequences, %s residues", output, f"{manifest.sequences:,}", f"{manifest.residues:,}")

@@ -50,6 +50,13 @@ _input_and_result_options = options.combine(
     options.molecule_option,
     options.rna_db_option,
     click.option(
+        "--strand",
+        type=click.Choice(["plus", "both"]),
+        default="plus",
+        show_default=True,
+        help="Strands of RNA to search; hits in a reverse complement have tstart > tend.",
+    ),
+    click.option(
         "--msa-files",
         is_flag=True,
         help="af3: write the alignments to files that the job names, not into the job.",

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from features.templates.library.build import build_library
+from features.templates.library.library import LibraryManifest
 from features.templates.library.settings import LibrarySettings
 from foldcli.logs import logger, warn_unusable_files
 from foldcli.progress import progress_bar
@@ -40,15 +41,20 @@ def build_structure_library(paths: tuple[str, ...], output: Path, settings: Libr
     start = time.perf_counter()
     with progress_bar("createdb", "files") as progress:
         manifest = build_library(paths, output, settings, progress)
+    describe_library(manifest, output, f", {time.perf_counter() - start:.1f} s")
+
+
+def describe_library(manifest: LibraryManifest, output: Path, remark: str = "") -> None:
+    """Log the size of a structure library, and the files that could not be used."""
     warn_unusable_files(manifest.unreadable, str(output), manifest.remarks)
     logger.info(
-        "%s: %s chains, %s residues from %s of %s files, %.1f s",
+        "%s: %s chains, %s residues from %s of %s files%s",
         output,
         f"{manifest.chains:,}",
         f"{manifest.residues:,}",
         f"{manifest.files - len(manifest.unreadable):,}",
         f"{manifest.files:,}",
-        time.perf_counter() - start,
+        remark,
     )
 
 

@@ -1,4 +1,4 @@
-"""A sequence database from its address to a target database: download, check, unpack, build."""
+"""A database from its address to a target database or structure library: download, check, unpack, build."""
 
 import shutil
 import tarfile
@@ -6,7 +6,11 @@ import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
+from typing import IO
 
+from features.templates.library.build import build_library
+from features.templates.library.library import LibraryManifest
+from features.templates.library.settings import LibrarySettings
 from foldcli.databases.sources import DatabaseSource
 from foldcli.params.archive import file_digests
 from foldcli.params.download import Download, PartialFile, TransientError, Unreachable, open_url
@@ -17,9 +21,11 @@ from msa.base.errors import InputError, MissingError
 from msa.database.build import BuildSettings, build_database, build_from_mmseqs
 from msa.database.manifest import DatabaseManifest
 from msa.io.compression import open_input
-from msa.io.molecules import PROTEIN, RNA
+from msa.io.molecules import PROTEIN, RNA, is_annotation
 
 _MAX_METALINK_BYTES = 1 << 22
+# end of the name of the file with the alignments of an HH-suite database
+_ALIGNMENTS = "_a3m.ffdata"
 # disk space to leave for other programs
 _RESERVED_BYTES = 64 << 20
 
@@ -30,7 +36,7 @@ class DatabaseFetch:
 
     Attributes:
         source: the database.
-        output: folder of the target database.
+        output: folder of the target database or structure library.
         url: address of the file, that of the source or of a mirror.
         local_file: a copy of the file on this machine; None to download it.
         sha256: SHA-256 that the file must have (hex); None if it is not known.
@@ -54,7 +60,7 @@ class DatabaseFetch:
         return self.output.with_name(f"{self.output.name}.fetch")
 
 
-def fetch_database(fetch: DatabaseFetch, reporter: FetchReporter) -> DatabaseManifest:
+def fetch_database(fetch: DatabaseFetch, reporter: FetchReporter) -> DatabaseManifest | LibraryManifest:
     """Fetch a database; an incomplete download is kept, and the next call resumes it.
 
     Raises:
@@ -150,19 +156,29 @@ def _published_md5(fetch: DatabaseFetch, reporter: FetchReporter) -> str:
     return ""
 
 
-def _build(fetch: DatabaseFetch, path: Path, unpacked: Path, report: Progress) -> DatabaseManifest:
-    """Build the target database from the file."""
-    if fetch.source.kind == "mmseqs":
-        database = _unpack_mmseqs(path, fetch.source.member, unpacked)
-        return build_from_mmseqs(database, fetch.output, fetch.build, report)
-    if fetch.source.kind == "seqres":
+def _build(
+    fetch: DatabaseFetch, path: Path, unpacked: Path, report: Progress
+) -> DatabaseManifest | LibraryManifest:
+    """Build the target database, or the structure library, from the file."""
+    source, build = fetch.source, fetch.build
+    if source.kind in ("mmseqs", "structures"):
+        unpacked.mkdir()
+        # the archive of structures has one in each file
+        _unpack(path, source.member, unpacked)
+        if source.kind == "structures":
+            settings = LibrarySettings(threads=build.threads, overwrite=build.overwrite)
+            return build_library([unpacked], fetch.output, settings, report)
+        if not (unpacked / f"{source.member}.index").is_file():
+            raise InputError(f"the archive has no MMseqs2 database {source.member}", path)
+        return build_from_mmseqs(unpacked / source.member, fetch.output, build, report)
+    if source.kind in ("seqres", "hhsuite"):
         unpacked.mkdir()
         proteins = unpacked / "proteins.fasta"
         with atomic_write(proteins, "wb") as stream:
-            stream.writelines(_proteins(path))
-        return build_database([proteins], fetch.output, fetch.build, report)
-    settings = replace(fetch.build, molecule=RNA if fetch.source.kind == "rna" else PROTEIN)
-    return build_database([path], fetch.output, settings, report)
+            stream.writelines(_proteins(path) if source.kind == "seqres" else _rows(path))
+        return build_database([proteins], fetch.output, build, report)
+    build = replace(build, molecule=RNA if source.kind == "rna" else PROTEIN)
+    return build_database([path], fetch.output, build, report)
 
 
 def _proteins(path: Path) -> Iterator[bytes]:
@@ -176,24 +192,54 @@ def _proteins(path: Path) -> Iterator[bytes]:
                 yield line
 
 
-def _unpack_mmseqs(path: Path, member: str, folder: Path) -> Path:
-    """Unpack the files of an MMseqs2 database from a tar, and return its path.
+def _rows(path: Path) -> Iterator[bytes]:
+    """Yield the rows of the alignments in an HH-suite database as FASTA, without gaps and consensus rows.
 
     Raises:
-        InputError: the archive is damaged, or does not have the database.
+        InputError: the archive is damaged, or has no alignments.
     """
-    folder.mkdir()
+    has_alignments = False
+    for name, content in _members(path):
+        if name.endswith(_ALIGNMENTS):
+            has_alignments, is_row = True, False
+            for line in content:
+                # alignments end with a zero byte
+                line = line.replace(b"\0", b"")
+                if line[:1] in (b">", b"#"):
+                    word = line[1:].split(maxsplit=1)[:1]
+                    is_row = line[:1] == b">" and bool(word) and not word[0].endswith(b"_consensus")
+                    is_row = is_row and not is_annotation(word[0].decode("utf-8", "replace"))
+                elif is_row:
+                    line = line.upper().translate(None, b"-.")
+                if is_row:
+                    yield line
+    if not has_alignments:
+        raise InputError(f"the archive has no alignments (*{_ALIGNMENTS})", path)
+
+
+def _unpack(path: Path, prefix: str, folder: Path) -> None:
+    """Unpack the files of a tar whose names have a prefix.
+
+    Raises:
+        InputError: the archive is damaged.
+    """
+    for name, content in _members(path):
+        if name.startswith(prefix):
+            with (folder / name).open("wb") as target:
+                shutil.copyfileobj(content, target, 1 << 20)
+
+
+def _members(path: Path) -> Iterator[tuple[str, IO[bytes]]]:
+    """Yield the files of a tar: their names without folders, and their contents.
+
+    Raises:
+        InputError: the archive is damaged.
+    """
     try:
         with open_input(path) as stream, tarfile.open(fileobj=stream, mode="r|") as archive:
             for item in archive:
-                name = PurePosixPath(item.name).name
-                if item.isfile() and name.startswith(member):
-                    content = archive.extractfile(item)
-                    assert content is not None
-                    with (folder / name).open("wb") as target:
-                        shutil.copyfileobj(content, target, 1 << 20)
+                content = archive.extractfile(item) if item.isfile() else None
+                if content is not None:
+                    yield PurePosixPath(item.name).name, content
     except (tarfile.TarError, EOFError) as error:
         raise InputError(f"not a tar, or damaged: {error}", path) from None
-    if not (folder / f"{member}.index").is_file():
-        raise InputError(f"the archive has no MMseqs2 database {member}", path)
-    return folder / member

@@ -9,7 +9,7 @@ from foldcli.params.download import check_address
 from msa.base.errors import InputError
 
 BUILT_IN = Path(__file__).with_name("sources.toml")
-KINDS = ("fasta", "rna", "seqres", "mmseqs")
+KINDS = ("fasta", "rna", "seqres", "mmseqs", "hhsuite", "structures")
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class DatabaseSource:
         name: its name.
         url: https address of the file.
         kind: a value of KINDS: FASTA of proteins or RNA, the PDB's FASTA with nucleic acids, or a tar of an
-            MMseqs2 database.
+            MMseqs2 database, of an HH-suite database, or of structure files.
         description: a few words.
         member: name of the MMseqs2 database in the archive.
         checksums: address of a Metalink with the MD5 of the file; empty without.

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from threading import Event
 
-from features.complexes.a3m import pair_a3m
+from features.complexes.a3m import pair_a3m, parse_chains
 from features.templates.candidates import TemplateHits
 from features.templates.search import alignment_query, search_templates
 from foldcli.exports.boltz import BoltzDocument
@@ -30,7 +30,7 @@ from foldcli.inputs.queries import name_of_file
 from foldcli.logs import logger
 from foldcli.paths import check_writable_folder, make_writable_folder
 from foldcli.pipeline.prepare.template_stage import TemplateStage
-from foldcli.pipeline.search.chains import ChainSearch, ChainSearchResult, ChainStore
+from foldcli.pipeline.search.chains import LARGE_BATCH, ChainSearch, ChainSearchResult, ChainStore
 from foldcli.pipeline.search.stage import SearchStage
 from foldcli.pipeline.search.stores import CacheStore
 from foldcli.pipeline.targets.alignment_request import AlignmentRequest
@@ -153,11 +153,12 @@ def export_jobs(export: ExportRun, folder: Path) -> None:
         unfinished = [target for _, target in targets if not _is_finished(export, target, request)]
         with TargetLocks(Event()) as locks:
             jobs = [(target, job) for target in unfinished for job in target.document.jobs]
-            searched = ChainSearch(stage, store, locks).search_ahead(jobs, lambda pair: _queries(pair[1]))
+            search = ChainSearch(stage, store, locks, LARGE_BATCH)
+            searched = search.search_ahead(jobs, lambda pair: _queries(pair[1]))
             stores = [store]
             if rna is not None:
                 stores.append(_store(run, rna))
-                searched = _with_rna(searched, ChainSearch(rna, stores[1], locks))
+                searched = _with_rna(searched, ChainSearch(rna, stores[1], locks, LARGE_BATCH))
             _write_targets(export, unfinished, searched, stores, request, failures)
     failures.finish()
 
@@ -296,7 +297,7 @@ def _rows_of_job(job: ExportJob, store: ChainStore, library: TemplateStage | Non
         return {}
     texts = [store.read(chain_query(FastaRecord("", sequence))) for sequence in sequences]
     # copies of a sequence count once, so that every pair has rows of different proteins
-    paired, unpaired = pair_a3m(texts, [1] * len(texts), store.store.request.settings.pairing)
+    paired, unpaired = pair_a3m(parse_chains(texts), [1] * len(texts), store.store.request.settings.pairing)
     return {
         sequence: ChainRows(
             rows, [pair[number] for pair in paired], None if library is None else _templates(text, library)
@@ -310,7 +311,7 @@ def _fill_rna(target: _Target, job: ExportJob, store: ChainStore, files: Alignme
     found, names = {}, job.rna_sequences()
     for sequence, name in names.items():
         text = store.read(chain_query(FastaRecord("", sequence)))
-        _, (rows,) = pair_a3m([text], [1], store.store.request.settings.pairing)
+        _, (rows,) = pair_a3m(parse_chains([text]), [1], store.store.request.settings.pairing)
         found[sequence] = ChainRows(rows, [])
         logger.info("%s: %s %s rows", job.name, name, f"{len(rows) - 1:,}")
     if found:

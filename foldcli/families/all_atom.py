@@ -140,6 +140,7 @@ class AllAtom(Family):
     """OpenFold3's networks; a target is a job of any molecules (`features.assembly.job.Job`)."""
 
     name: ClassVar[str] = "all_atom"
+    unshared: ClassVar[str | None] = None
     size_unit: ClassVar[str] = "tokens"
     prepares_jobs: ClassVar[bool] = True
     pairs_chains: ClassVar[bool] = True
@@ -427,9 +428,6 @@ def _given(job: MoleculeJob) -> str:
             for alignment in (entity.alignment, entity.paired):
                 if alignment is not None:
                     digest.update(alignment.letters.tobytes() + alignment.deletions.tobytes())
-            templates = [
-                [template.text, template.chain, template.query_positions, template.template_positions]
-                for template in entity.templates or ()
-            ]
+            templates = [template.content for template in entity.templates or ()]
             digest.update(json.dumps([entity.templates is None, templates]).encode())
     return digest.hexdigest()

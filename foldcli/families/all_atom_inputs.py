@@ -64,7 +64,7 @@ class AllAtomInputs:
         """
         job, settings = self.job, Settings(seed=seed)
         atoms = build_atoms(job)
-        templates = lay_templates(job, atoms, build_tokens(atoms), self.templates, settings.templates)
+        templates = lay_templates(atoms, build_tokens(atoms), self.templates, settings.templates)
         key = sample_key(job, settings, templates)
         sample = None if overwrite else _load(self.cache, key, job.name)
         if sample is None:

@@ -1,17 +1,18 @@
 """All-atom networks: loading, and one job within the available memory."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Event
 from typing import Any, cast
 
+import numpy as np
 import torch
 
 from features.assembly.tokens import JobSize
 from foldcli.families.estimates import interpolate_seconds, measure_matrix_products
-from foldcli.families.protocols import DeviceMemory, NetworkJob
+from foldcli.families.protocols import DeviceMemory, NetworkJob, PartsPlan
 from foldcli.logs import logger
 from foldcli.outputs.all_atom.prediction import build_predictions
 from model.alphafold3.config import OPENBIND, P2
@@ -21,7 +22,10 @@ from model.alphafold3.sampling import SeededDraws
 from model.checkpoints.openfold3 import read_checkpoint
 from model.errors import OutOfMemory
 from model.layers.dropout import dropout
-from model.planning.alphafold3 import GIB, SMALLEST, MemoryPlan, PredictionSize, plan_prediction
+from model.parallel.all_atom import ParallelAlphaFold3
+from model.parallel.communication import RankGroup
+from model.planning.alphafold3 import SMALLEST, MemoryPlan, PredictionSize, plan_prediction
+from model.planning.memory_plan import CPU_CHUNK_ELEMENTS
 from model.prediction import Prediction
 
 # GPU → tokens, seconds of a cycle and of a denoising step of five samples in bfloat16, with 1,024 rows and
@@ -41,10 +45,11 @@ _CPU_EFFICIENCY = 0.8
 
 @dataclass(frozen=True, eq=False)
 class AllAtomNetwork:
-    """A loaded network; see `foldcli.families.protocols.Network`."""
+    """A loaded network; see `foldcli.families.protocols.SharedNetwork`."""
 
     model: AlphaFold3
     device: str
+    predict_together: Callable[["AllAtomNetwork", NetworkJob], Samples] | None = None
 
     def start(self, work: NetworkJob, memory: DeviceMemory) -> Callable[[], tuple[Prediction, ...]]:
         """Predict the samples of a job as planned, then once more in small parts if memory runs out.
@@ -52,8 +57,8 @@ class AllAtomNetwork:
         Raises:
             OutOfMemory: the job does not fit, or memory ran out twice.
         """
-        sample = work.sample
-        samples = self._predict_within(work, memory)
+        sample, together = work.sample, self.predict_together
+        samples = self._predict_within(work, memory) if together is None else together(self, work)
         settings: Any = work.settings
         predictions = tuple(
             build_predictions(
@@ -65,10 +70,38 @@ class AllAtomNetwork:
     def warm_up(self, residues: int, wait: Callable[[], None], first_job_is_ready: Event) -> None:
         """Do nothing: the network has no kernels to compile."""
 
+    def warm_up_sample(self, residues: int) -> None:
+        """Return None; see `warm_up`."""
+
+    def shared(
+        self, group: RankGroup, predict_together: Callable[..., Samples] | None = None
+    ) -> "AllAtomNetwork":
+        """Return the network as one of several ranks; see `SharedNetwork`."""
+        return replace(self, model=ParallelAlphaFold3(self.model, group), predict_together=predict_together)
+
+    def arrays(self, sample: Any) -> dict[str, np.ndarray]:
+        """Return the network's inputs; see `SharedNetwork`."""
+        features: dict[str, np.ndarray] = getattr(sample, "features", sample)
+        return features
+
+    def plan_parts(self, work: NetworkJob, memory: DeviceMemory) -> PartsPlan:
+        """Return chunk size and samples at once; see `SharedNetwork`."""
+        if not memory.is_planned:
+            return PartsPlan([CPU_CHUNK_ELEMENTS, cast(Any, work.settings).num_samples])
+        plan = self._plan(work, memory)
+        return PartsPlan([plan.chunk_elements, plan.samples_at_once], str(plan), plan.fits)
+
+    def predict(self, work: NetworkJob, parts: Sequence[int], num_recycles: int | None = None) -> Samples:
+        """Run a job; see `SharedNetwork`."""
+        return self._predict(work, *parts)
+
     def _predict_within(self, work: NetworkJob, memory: DeviceMemory) -> Samples:
         if not memory.is_planned:
             return self._predict(work, None, None)
         plan = self._plan(work, memory)
+        if not plan.fits:
+            raise OutOfMemory(str(plan))
+        logger.debug("%s: %s", work.name, plan)
         shortage = ""
         for parts in ((plan.chunk_elements, plan.samples_at_once), SMALLEST):
             try:
@@ -85,11 +118,7 @@ class AllAtomNetwork:
         raise OutOfMemory(f"{tokens} tokens, {shortage}; tried twice, in smaller parts the second time")
 
     def _plan(self, work: NetworkJob, memory: DeviceMemory) -> MemoryPlan:
-        """Return the plan of a job.
-
-        Raises:
-            OutOfMemory: even the smallest parts do not fit.
-        """
+        """Return the plan of a job."""
         features, settings = work.sample.features, cast(Any, work.settings)
         rows, tokens = features["msa_mask"].shape[-2:]
         half = self.model.linear_z.weight.dtype == torch.bfloat16
@@ -100,24 +129,13 @@ class AllAtomNetwork:
             settings.num_samples,
             features["template_restype"].shape[-3],
             half,
+            ranks=memory.ranks,
         )
-        available = memory.available_bytes()
-        plan = plan_prediction(self.model.config, size, available)
-        if not plan.fits:
-            raise OutOfMemory(
-                f"{tokens:,} tokens need {plan.needed / GIB:.1f} GiB, and {available / GIB:.1f} GiB are free"
-            )
-        logger.debug(
-            "%s: %.1f GiB expected at the peak, %d samples at once",
-            work.name,
-            plan.needed / GIB,
-            plan.samples_at_once,
-        )
-        return plan
+        return plan_prediction(self.model.config, size, memory.available_bytes())
 
     def _predict(self, work: NetworkJob, chunk_elements: int | None, samples_at_once: int | None) -> Samples:
         settings: Any = work.settings
-        inputs = AlphaFold3Inputs.from_arrays(work.sample.features, self.device)
+        inputs = AlphaFold3Inputs.from_arrays(self.arrays(work.sample), self.device)
         cycles, total = settings.num_recycles + 1, settings.num_passes
         # kernels are launched on the current device
         dropping = dropout(self.model, work.job.seed) if settings.dropout else nullcontext()
@@ -156,7 +174,9 @@ def estimate_bytes(variant: str, size: JobSize, rows: int, settings: Any, memory
     """Return the peak memory of a job with its parameters; see `model.planning.alphafold3`."""
     config = P2 if variant == "p2" else OPENBIND
     half, on_gpu = settings.precision == "bf16", memory.device != "cpu"
-    prediction = PredictionSize(size.tokens, size.atoms, rows, settings.num_samples, half=half, on_gpu=on_gpu)
+    prediction = PredictionSize(
+        size.tokens, size.atoms, rows, settings.num_samples, half=half, on_gpu=on_gpu, ranks=memory.ranks
+    )
     available = memory.available_bytes() if on_gpu else 0
     plan = plan_prediction(config, prediction, available)
     return plan.needed + plan.loaded

@@ -18,6 +18,7 @@ from features.complexes.features import complex_features
 from foldcli.families.base import Estimate, Family, InstalledParameters, ParametersFinding, PlanHeading
 from foldcli.families.protocols import DeviceMemory, FeatureServices, TargetState, Templates
 from foldcli.families.settings import Job, NetworkOptions, PredictSettings
+from foldcli.fingerprints import fingerprint
 from foldcli.inputs.alignment_targets import AlignmentTarget
 from foldcli.inputs.cached_targets import CachedTarget, read_complex_entry
 from foldcli.inputs.complexes import Complex
@@ -149,6 +150,9 @@ class AlignmentFamily(Family):
         if isinstance(target, FastaRecord | Complex):
             assert request is not None
             identity: dict[str, Any] = request.identity(target)
+            if target.templates:
+                own = [None if each is None else [one.content for one in each] for each in target.templates]
+                identity |= {"own_templates": fingerprint(own)}
             return identity | ({"cyclic": list(target.cyclic)} if target.cyclic else {})
         return {"input": _content_hash(target)}
 

@@ -1,7 +1,7 @@
 """The networks of AlphaFold2's kinds: loading, a job within the available memory, and the warm-up."""
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from features.complexes.made_up import warm_up_sample
-from foldcli.families.protocols import DeviceMemory, NetworkJob
+from foldcli.families.protocols import DeviceMemory, NetworkJob, PartsPlan
 from foldcli.families.settings import PredictSettings
 from foldcli.logs import log_time_since_start, logger
 from foldcli.params.parameters import ParameterSource
@@ -24,6 +24,8 @@ from model.checkpoints.alphafold2 import build_network, load_folder, load_npz
 from model.checkpoints.deepmind import read_arrays
 from model.errors import OutOfMemory
 from model.layers.kernels import compiled_kernels
+from model.parallel.communication import RankGroup
+from model.parallel.network import ParallelAlphaFold
 from model.planning.memory_plan import CPU_CHUNK_ELEMENTS, MemoryPlan, PassSize, plan_memory
 from model.prediction import Prediction
 
@@ -58,10 +60,33 @@ class AlphaFold2Network:
         )
         return lambda: (self.refined(collect(), work.settings),)
 
-    def predict(self, work: NetworkJob, recycling: RecyclingSettings, chunk_elements: int) -> Prediction:
-        """Run the passes of a job in this thread, without refinement; see `recycling.predict`."""
-        self.log_first_block()
-        return predict(self.model, work.sample, recycling, work.progress, chunk_elements)
+    def shared(
+        self, group: RankGroup, predict_together: Callable[..., Prediction] | None = None
+    ) -> "AlphaFold2Network":
+        """Return the network as one of several ranks; see `SharedNetwork`."""
+        return replace(self, model=ParallelAlphaFold(self.model, group), predict_together=predict_together)
+
+    def arrays(self, sample: Any) -> dict[str, np.ndarray]:
+        """Return the sample, which has nothing else."""
+        features: dict[str, np.ndarray] = sample
+        return features
+
+    def plan_parts(self, work: NetworkJob, memory: DeviceMemory) -> PartsPlan:
+        """Return the chunk size of the passes; see `SharedNetwork`."""
+        plan = plan_passes(memory, self.model, work.sample)
+        if plan is None:
+            return PartsPlan([CPU_CHUNK_ELEMENTS])
+        refused = memory.strict and plan.peak_bytes > plan.available_bytes
+        return PartsPlan(
+            [plan.chunk_elements], f"{work.sample['aatype'].shape[-1]} residues: {plan}", not refused
+        )
+
+    def predict(self, work: NetworkJob, parts: Sequence[int], num_recycles: int | None = None) -> Prediction:
+        """Run the passes of a job, without refinement; see `SharedNetwork`."""
+        recycling = self.recycling(work)
+        if num_recycles is not None:
+            recycling = replace(recycling, num_recycles=num_recycles)
+        return predict(self.model, work.sample, recycling, work.progress, parts[0])
 
     def recycling(self, work: NetworkJob) -> RecyclingSettings:
         """Return the settings of a job's recycling."""

@@ -348,7 +348,7 @@ class Family(ABC):
         Args:
             target: the target; its chains have been searched.
             features: the feature stage.
-            with_templates: whether the search for templates is on, and a job takes them.
+            with_templates: whether a job takes templates.
 
         Raises:
             InputError: an alignment is invalid.

@@ -1,6 +1,6 @@
 """Protocols between a run and a family of networks, and between a run and a loaded network."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from threading import Event
@@ -127,6 +127,21 @@ class NetworkJob:
     progress: Progress
 
 
+@dataclass(frozen=True)
+class PartsPlan:
+    """The parts in which several processes run a job together.
+
+    Args:
+        parts: sizes of the parts; smaller numbers need less memory.
+        text: the plan in words.
+        fits: whether the job may be tried.
+    """
+
+    parts: list[int]
+    text: str = ""
+    fits: bool = True
+
+
 class Network(Protocol):
     """A loaded network."""
 
@@ -149,3 +164,33 @@ class Network(Protocol):
             wait: waits until the kernels are compiled.
             first_job_is_ready: set when the first job waits for the GPU.
         """
+
+
+class SharedNetwork(Network, Protocol):
+    """A loaded network that several processes, called ranks, can run together."""
+
+    def shared(self, group: Any, predict_together: Callable[..., Any] | None = None) -> "SharedNetwork":
+        """Return the network as one of the ranks of a group (`RankGroup`).
+
+        Args:
+            group: the ranks.
+            predict_together: called by `start` with the network and a job, for the result of `predict`.
+        """
+
+    def arrays(self, sample: Any) -> dict[str, np.ndarray]:
+        """Return the arrays of a job's sample, or the sample if it is one that a rank has received."""
+
+    def plan_parts(self, work: NetworkJob, memory: DeviceMemory) -> PartsPlan:
+        """Return the parts in which a job fits into the memory of this rank."""
+
+    def predict(self, work: NetworkJob, parts: Sequence[int], num_recycles: int | None = None) -> Any:
+        """Run a job in this thread.
+
+        Args:
+            work: the job; its sample may be the arrays that a rank has received.
+            parts: see `PartsPlan`.
+            num_recycles: if not those of the settings.
+        """
+
+    def warm_up_sample(self, residues: int) -> Any | None:
+        """Return the sample of something made up, with which ranks prepare their GPUs; None for none."""

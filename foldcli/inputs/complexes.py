@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from foldcli.inputs.json_with_lines import decode_utf8
 from model.chains import chain_names
@@ -26,6 +26,7 @@ class Complex:
         stop_codons: see FastaRecord; the sum over all distinct chains.
         seeds: see FastaRecord.
         cyclic: names of the chains that are cyclic, such as "A".
+        templates: the same for each chain, see FastaRecord; empty if the file does not say.
         path, line: location in the input.
     """
 
@@ -34,6 +35,7 @@ class Complex:
     stop_codons: int = field(default=0, kw_only=True, compare=False)
     seeds: tuple[int, ...] = field(default=(), kw_only=True, compare=False)
     cyclic: tuple[str, ...] = field(default=(), kw_only=True, compare=False)
+    templates: tuple[tuple[Any, ...] | None, ...] = field(default=(), kw_only=True, compare=False)
     path: str = field(default="", kw_only=True, compare=False)
     line: int | None = field(default=None, kw_only=True, compare=False)
 
@@ -179,4 +181,14 @@ def _join_chains(chains: Sequence[FastaRecord], path: str = "", line: int | None
     cyclic = tuple(
         chain_name for chain_name, chain in zip(chain_names(len(chains)), chains, strict=True) if chain.cyclic
     )
-    return Complex(name, tuple(chains), stop_codons=stop_codons, cyclic=cyclic, path=path, line=line)
+    own = [next(iter(chain.templates), None) for chain in chains]
+    templates = tuple(own) if any(each is not None for each in own) else ()
+    return Complex(
+        name,
+        tuple(chains),
+        stop_codons=stop_codons,
+        cyclic=cyclic,
+        templates=templates,
+        path=path,
+        line=line,
+    )

@@ -6,22 +6,31 @@ run.
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
+from features.assembly.job import OwnTemplate
 from foldcli.inputs.complexes import Complex, name_chains
-from foldcli.inputs.json_with_lines import MappingWithLines, parse_json_with_lines, parse_yaml_with_lines
+from foldcli.inputs.json_with_lines import (
+    MappingWithLines,
+    as_mapping,
+    check_keys,
+    find_named_file,
+    find_unsupported,
+    parse_json_with_lines,
+    parse_yaml_with_lines,
+    read_chains,
+    read_number,
+    required_text,
+    text_or_file,
+)
 from foldcli.inputs.tables import make_identifier
+from foldcli.logs import logger
 from model.chains import chain_names
 from msa.alignments.files import Alignment, parse_alignment, read_alignment
 from msa.base.errors import InputError
-from msa.io.fasta import (
-    FastaRecord,
-    UnsupportedRecord,
-    clean_sequence,
-)
+from msa.io.fasta import FastaRecord, UnsupportedRecord, clean_sequence
 from msa.io.molecules import other_molecule
 
 _AF3_DIALECTS = ("alphafold3", "alphafoldserver")
@@ -33,16 +42,14 @@ _AF3_UNSUPPORTED_KINDS = {
     "rna": "RNA", "rnaSequence": "RNA", "dna": "DNA", "dnaSequence": "DNA",
     "ligand": "a ligand", "ion": "an ion",
 }  # fmt: skip
-# useStructureTemplate and maxTemplateDate are ignored
 _AF3_PROTEIN_KEYS = (
     "id", "sequence", "modifications", "description", "unpairedMsa", "unpairedMsaPath", "pairedMsa",
     "pairedMsaPath", "templates", "count", "glycans", "useStructureTemplate", "maxTemplateDate",
 )  # fmt: skip
 
+_AF3_TEMPLATE_KEYS = ("mmcif", "mmcifPath", "queryIndices", "templateIndices")
 # of two such keys, one may have a value
-_AF3_ALTERNATIVES = (
-    ("unpairedMsa", "unpairedMsaPath"), ("pairedMsa", "pairedMsaPath"), ("mmcif", "mmcifPath"),
-)  # fmt: skip
+_AF3_ALTERNATIVES = (("unpairedMsa", "unpairedMsaPath"), ("pairedMsa", "pairedMsaPath"))
 _MAX_COPIES = 10_000
 # the largest seeds that AlphaFold 3 takes
 _MAX_SEED = 2**32
@@ -50,9 +57,8 @@ _SEED = re.compile("[0-9]{1,10}")
 
 _BOLTZ_UNSUPPORTED_KINDS = {"rna": "RNA", "dna": "DNA", "ligand": "a ligand"}
 # sections of a job that are not supported unless empty
-_BOLTZ_UNSUPPORTED_SECTIONS = {
-    "constraints": "constraints", "templates": "custom templates", "properties": "properties",
-}  # fmt: skip
+_BOLTZ_UNSUPPORTED_SECTIONS = {"constraints": "constraints", "properties": "properties"}
+_BOLTZ_TEMPLATE_KEYS = ("cif", "pdb", "chain_id", "template_id", "force", "threshold")
 _BOLTZ_PROTEIN_KEYS = ("id", "sequence", "msa", "modifications", "cyclic")
 _YAML_TRUE = ("true", "True", "TRUE", "yes", "on")
 
@@ -95,7 +101,7 @@ def _alphafold3_job(content: MappingWithLines, path: str) -> "_JobBuilder":
     check_keys(content, _AF3_JOB_KEYS, path)
     _check_alternatives(content, (("userCCD", "userCCDPath"),), path)
     job = _JobBuilder(required_text(content, "name", path), path, content.line)
-    job.seeds = _alphafold3_seeds(content, path)
+    job.seeds = read_seeds(content, "modelSeeds", path)
     for kind, entity in read_entities(content, path):
         _check_alternatives(entity, _AF3_ALTERNATIVES, path)
         job.add_ids(entity)
@@ -110,41 +116,37 @@ def _alphafold3_job(content: MappingWithLines, path: str) -> "_JobBuilder":
     return job
 
 
-def _alphafold3_seeds(content: MappingWithLines, path: str) -> tuple[int, ...]:
+def read_seeds(content: MappingWithLines, key: str, path: str) -> tuple[int, ...]:
     """Return the seeds of a job; AlphaFold Server writes them as text, and leaves the list empty.
 
     Raises:
         InputError: they are not a list of numbers.
     """
-    values = content.get("modelSeeds")
+    values = content.get(key)
     seeds = []
     for value in [] if values is None else values if isinstance(values, list) else [values]:
         if isinstance(value, str) and _SEED.fullmatch(value):
             value = int(value)
         if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < _MAX_SEED:
-            reason = f"modelSeeds has {value!r:.40}: expected numbers from 0 to {_MAX_SEED - 1:,}"
-            raise InputError(reason, path, content.line_of("modelSeeds"))
+            reason = f"{key} has {value!r:.40}: expected numbers from 0 to {_MAX_SEED - 1:,}"
+            raise InputError(reason, path, content.line_of(key))
         seeds.append(value)
     return tuple(seeds)
 
 
 def _add_alphafold3_protein(job: "_JobBuilder", entity: MappingWithLines) -> None:
     check_keys(entity, _AF3_PROTEIN_KEYS, job.path)
-    templates = entity.get("templates")
-    for template in templates if isinstance(templates, list) else []:
-        if isinstance(template, MappingWithLines):
-            _check_alternatives(template, _AF3_ALTERNATIVES, job.path)
     for key, description in (
         ("modifications", "modified residues"),
         ("glycans", "glycans"),
-        ("templates", "custom templates"),
     ):
         if entity.get(key):
             job.add_unsupported(description)
     has_paired_alignment = bool(entity.get("pairedMsa") or entity.get("pairedMsaPath"))
-    job.add_chain(
-        entity, _alphafold3_copies(entity, job.path), _alphafold3_alignment(job, entity), has_paired_alignment
-    )
+    copies = _alphafold3_copies(entity, job.path)
+    sequence = job.add_chain(entity, copies, _alphafold3_alignment(job, entity), has_paired_alignment)
+    templates = alphafold3_templates(entity, sequence, job.path)
+    job.templates[len(job.chains) - copies :] = [templates] * copies
 
 
 def _alphafold3_copies(entity: MappingWithLines, path: str) -> int:
@@ -180,6 +182,47 @@ def _alphafold3_alignment(job: "_JobBuilder", entity: MappingWithLines) -> Align
     return None
 
 
+def alphafold3_templates(
+    entity: MappingWithLines, sequence: str, path: str
+) -> tuple[OwnTemplate, ...] | None:
+    """Return the templates of a chain; None if the file leaves the search to the program."""
+    items = entity.get("templates")
+    line = entity.line_of("templates")
+    if entity.get("maxTemplateDate") is not None:
+        logger.warning("%s:%d: maxTemplateDate is ignored", path, entity.line_of("maxTemplateDate"))
+    if items is None:
+        return () if entity.get("useStructureTemplate") is False else None
+    if not isinstance(items, list):
+        raise InputError("'templates' is not a list", path, line)
+    result = []
+    for item in items:
+        mapping = as_mapping(item, "a template", path, line)
+        check_keys(mapping, _AF3_TEMPLATE_KEYS, path)
+        text = text_or_file(mapping, "mmcif", "mmcifPath", path)
+        query = _positions(mapping, "queryIndices", path)
+        template = _positions(mapping, "templateIndices", path)
+        if len(query) != len(template):
+            reason = f"{len(query):,} queryIndices and {len(template):,} templateIndices"
+            raise InputError(reason, path, mapping.line_of("templateIndices"))
+        if any(position >= len(sequence) for position in query):
+            reason = f"queryIndices go up to {max(query):,}: the last residue is {len(sequence) - 1:,}"
+            raise InputError(reason, path, mapping.line_of("queryIndices"))
+        result.append(OwnTemplate(text, query, template, path=path, line=mapping.line))
+    return tuple(result)
+
+
+def _positions(mapping: MappingWithLines, key: str, path: str) -> tuple[int, ...]:
+    """Return a list of 0-based positions; raise InputError for anything else."""
+    values = mapping.get(key)
+    line = mapping.line_of(key)
+    if not isinstance(values, list):
+        raise InputError(f"{key!r} is not a list of positions", path, line)
+    positions = tuple(read_number(value, key, path, line) for value in values)
+    if any(position < 0 for position in positions):
+        raise InputError(f"{key!r} has a negative position", path, line)
+    return positions
+
+
 def parse_boltz(data: bytes, path: str, name: str) -> list[FastaRecord | Complex]:
     """Parse a YAML file for Boltz, which has one job.
 
@@ -196,7 +239,7 @@ def parse_boltz(data: bytes, path: str, name: str) -> list[FastaRecord | Complex
         InputError: invalid YAML, an invalid job, or an unreadable alignment; names the line.
     """
     content = as_mapping(parse_yaml_with_lines(data, path), "the file", path, 1)
-    check_keys(content, ("version", "sequences", *_BOLTZ_UNSUPPORTED_SECTIONS), path)
+    check_keys(content, ("version", "sequences", "templates", *_BOLTZ_UNSUPPORTED_SECTIONS), path)
     job = _JobBuilder(name, path, content.line)
     for kind, entity in read_entities(content, path):
         job.add_ids(entity)
@@ -207,8 +250,13 @@ def parse_boltz(data: bytes, path: str, name: str) -> list[FastaRecord | Complex
         else:
             raise InputError(f"unknown kind of chain {kind!r}", path, entity.line)
     for key, description in _BOLTZ_UNSUPPORTED_SECTIONS.items():
-        if content.get(key):
-            job.add_unsupported(description)
+        if items := content.get(key):
+            kinds = dict.fromkeys(kind for item in items if isinstance(item, dict) for kind in item)
+            job.add_unsupported(f"{description} ({', '.join(kinds)})" if kinds else description)
+    for first, templates in boltz_templates(content, job.proteins, path).items():
+        for number, name in enumerate(job.first_chains):
+            if name == first:
+                job.templates[number] = templates
     return [job.build_query()]
 
 
@@ -238,6 +286,65 @@ def _boltz_alignment(job: "_JobBuilder", entity: MappingWithLines) -> Alignment 
     return None
 
 
+def boltz_templates(
+    content: MappingWithLines, proteins: Mapping[str, tuple[str, str]], path: str
+) -> dict[str, tuple[OwnTemplate, ...]]:
+    """Return the templates that a file for Boltz gives to its proteins, by the first chain of each.
+
+    A template without `chain_id` is given to every protein, as by Boltz; without `template_id`, the chain of
+    the file is used whose alignment scores best.
+
+    Args:
+        content: the file's content.
+        proteins: the first chain and the sequence of each protein, by the names of all chains.
+        path: the file.
+    """
+    items, line = content.get("templates") or [], content.line_of("templates")
+    if not isinstance(items, list):
+        raise InputError("'templates' is not a list", path, line)
+    if items:
+        # imports gemmi, which other jobs do not need
+        from features.templates.own_templates import template_of_file
+    templates: dict[str, tuple[OwnTemplate, ...]] = {}
+    for item in items:
+        mapping = as_mapping(item, "a template", path, line)
+        name = required_text(_checked_template(mapping, path), "pdb" if "pdb" in mapping else "cif", path)
+        file = find_named_file(path, name, "template file", mapping.line)
+        for first, sequence, chain in _templated_chains(mapping, proteins, path):
+            template = template_of_file(file, chain, sequence, path, mapping.line)
+            templates[first] = (*templates.get(first, ()), template)
+    return templates
+
+
+def _checked_template(mapping: MappingWithLines, path: str) -> MappingWithLines:
+    """Return a template, after checking that it asks for nothing that is not supported."""
+    check_keys(mapping, _BOLTZ_TEMPLATE_KEYS, path)
+    find_unsupported(mapping, {"threshold": "templates enforced by a potential"}, path)
+    if mapping.get("force") in _YAML_TRUE:
+        raise InputError("templates enforced by a potential (force) are not supported", path, mapping.line)
+    return mapping
+
+
+def _templated_chains(
+    mapping: MappingWithLines, proteins: Mapping[str, tuple[str, str]], path: str
+) -> list[tuple[str, str, str | None]]:
+    """Return first chain and sequence of each protein that a template is given to, and the template's chain.
+
+    The template's chain is None for any; see `boltz_templates`.
+    """
+    requested = read_chains(mapping, "chain_id", path) if mapping.get("chain_id") else ()
+    ids = read_chains(mapping, "template_id", path) if mapping.get("template_id") else ()
+    if unknown := [name for name in requested if name not in proteins]:
+        raise InputError(f"template of {unknown[0]!r}: no such protein", path, mapping.line)
+    if ids and len(ids) != len(requested):
+        reason = f"{len(requested)} chain_id and {len(ids)} template_id"
+        raise InputError(reason, path, mapping.line_of("template_id"))
+    if not requested:
+        return [(*protein, None) for protein in dict.fromkeys(proteins.values())]
+    chains = dict(zip((proteins[name] for name in requested), ids or [None] * len(requested), strict=True))
+    return [(*protein, chain) for protein, chain in chains.items()]
+
+
 @dataclass
 class _JobBuilder:
     """The content of a job, collected while its file is read.
@@ -247,6 +354,9 @@ class _JobBuilder:
         path: file of the job.
         line: 1-based line where it begins.
         chains: its protein chains; copies are repeated.
+        templates: the templates of each chain; None to search for some.
+        first_chains: id of the first copy of each chain.
+        proteins: id of the first copy, and the sequence, by the ids of protein chains.
         has_paired_alignment: whether a chain has a paired alignment.
         stop_codons: see Complex.
         seeds: see FastaRecord.
@@ -259,6 +369,9 @@ class _JobBuilder:
     path: str
     line: int
     chains: list[FastaRecord] = field(default_factory=list)
+    templates: list[tuple[OwnTemplate, ...] | None] = field(default_factory=list)
+    first_chains: list[str] = field(default_factory=list)
+    proteins: dict[str, tuple[str, str]] = field(default_factory=dict)
     has_paired_alignment: bool = False
     stop_codons: int = 0
     seeds: tuple[int, ...] = ()
@@ -291,8 +404,8 @@ class _JobBuilder:
         copies: int,
         alignment: Alignment | None,
         has_paired_alignment: bool = False,
-    ) -> None:
-        """Add the copies of a protein chain.
+    ) -> str:
+        """Add the copies of a protein chain, and return its sequence.
 
         Raises:
             InputError: there is no sequence, a character in it is not a residue, or it differs from the query
@@ -312,8 +425,14 @@ class _JobBuilder:
         if alignment is not None:
             record = AlignedRecord(self.header, sequence, alignment, stop_codons=stop_codons)
         self.chains += [record] * copies
+        self.templates += [None] * copies
+        ids = entity.get("id")
+        names = [str(name) for name in (ids if isinstance(ids, list) else [ids or f"#{len(self.chains)}"])]
+        self.first_chains += names[:1] * copies
+        self.proteins |= dict.fromkeys(names, (names[0], sequence)) if names else {}
         self.stop_codons += stop_codons
         self.has_paired_alignment |= has_paired_alignment
+        return sequence
 
     @property
     def header(self) -> str:
@@ -331,14 +450,16 @@ class _JobBuilder:
             return UnsupportedRecord(self.header, sequence, ", ".join(unsupported), self.path, self.line)
         names = chain_names(len(self.chains))
         cyclic = tuple(names[index] for index in sorted(self.cyclic))
+        templates = tuple(self.templates) if any(each is not None for each in self.templates) else ()
         if len(self.chains) == 1:
-            return replace(self.chains[0], seeds=self.seeds, cyclic=cyclic)
+            return replace(self.chains[0], seeds=self.seeds, cyclic=cyclic, templates=templates)
         return Complex(
             self.header,
             name_chains(self.header, self.chains),
             stop_codons=self.stop_codons,
             seeds=self.seeds,
             cyclic=cyclic,
+            templates=templates,
             path=self.path,
             line=self.line,
         )
@@ -353,22 +474,6 @@ def read_named_alignment(path: str, name: str, line: int) -> Alignment:
     return read_alignment(os.fspath(find_named_file(path, name, "alignment file", line)))
 
 
-def find_named_file(path: str, name: str, description: str, line: int) -> Path:
-    """Return a file that a job names, relative to the folder of the job file or to the current folder.
-
-    Raises:
-        InputError: there is no such file.
-    """
-    candidates = (Path(path).parent / name, Path(name)) if path != "-" else (Path(name),)
-    for candidate in candidates:
-        try:
-            if candidate.is_file():
-                return candidate
-        except (OSError, ValueError):  # such as a name that is too long
-            continue
-    raise InputError(f"{description} not found: {name:.200}", path, line)
-
-
 def _check_alternatives(
     mapping: MappingWithLines, alternatives: Iterable[tuple[str, str]], path: str
 ) -> None:
@@ -377,33 +482,6 @@ def _check_alternatives(
         if mapping.get(first) and mapping.get(second):
             reason = f"both {first!r} and {second!r}: only one of them may be set"
             raise InputError(reason, path, mapping.line_of(second))
-
-
-def check_keys(mapping: MappingWithLines, known: Iterable[str], path: str) -> None:
-    """Raise InputError for an unknown key, which is probably misspelt; the error names the line."""
-    for key in mapping:
-        if key not in known:
-            raise InputError(f"unknown key {key!r}", path, mapping.line_of(key))
-
-
-def required_text(mapping: MappingWithLines, key: str, path: str) -> str:
-    """Return the text of a required key.
-
-    Raises:
-        InputError: the key is missing, or its value is not text.
-    """
-    value = mapping.get(key)
-    if not isinstance(value, str) or not value.strip():
-        reason = f"{key!r} is not text" if value not in (None, "") else f"no {key!r}"
-        raise InputError(reason, path, mapping.line_of(key))
-    return value
-
-
-def as_mapping(value: Any, description: str, path: str, line: int) -> MappingWithLines:
-    """Return a value that must be a mapping; raise InputError if it is not."""
-    if not isinstance(value, MappingWithLines):
-        raise InputError(f"{description} is not a mapping", path, line)
-    return value
 
 
 def read_entities(mapping: MappingWithLines, path: str) -> list[tuple[str, MappingWithLines]]:

@@ -140,14 +140,15 @@ def name_queries(queries: Iterable[Query]) -> list[tuple[str, Query]]:
         Pairs of name and query, in order.
     """
     distinct: list[Query] = []
-    seen: set[tuple[str, str]] = set()
+    seen: set[tuple[object, ...]] = set()
     repeated_ids = []
     for query in queries:
         if type(query) in (FastaRecord, Complex):
-            if (query.id, query.sequence) in seen:
+            content = (query.id, query.sequence, query.cyclic, query.templates)
+            if content in seen:
                 repeated_ids.append(query.id)
                 continue
-            seen.add((query.id, query.sequence))
+            seen.add(content)
         distinct.append(query)
     warn_queries("left out, because an earlier query has the same id and sequence", repeated_ids)
     unique_ids, names = distinct_ids_and_names([query.id for query in distinct])
@@ -376,7 +377,8 @@ def _with_profile(record: FastaRecord, comp_bias_corr: bool, matrix: str) -> Fas
     if not isinstance(record, AlignedRecord):
         return record
     query = query_from_alignment(record.alignment, comp_bias_corr, matrix)
-    return replace(query, header=record.header, stop_codons=record.stop_codons, seeds=record.seeds)
+    kept = ("header", "stop_codons", "seeds", "cyclic", "templates")
+    return replace(query, **{name: getattr(record, name) for name in kept})
 
 
 def _looks_like_alignment(text: bytes) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from threading import Lock
 from typing import IO, Any
 
-from features.complexes.a3m import pair_a3m, write_job_a3m
+from features.complexes.a3m import pair_a3m, parse_chains, write_job_a3m
 from features.complexes.pairing import PairingSettings
 from features.templates.search import alignment_query, search_templates
 from foldcli.exports.templates import template_files, write_template_hits
@@ -87,7 +87,7 @@ class ResultFiles:
         distinct = list(dict.fromkeys(record.sequence for record in ticket.records))
         texts = [_alignment(store, FastaRecord("", sequence)) for sequence in distinct]
         settings = PairingSettings(strategy=ticket.job.pair_strategy)
-        pairs, _ = pair_a3m(texts, [1] * len(texts), settings)
+        pairs, _ = pair_a3m(parse_chains(texts), [1] * len(texts), settings)
 
         def block(record: FastaRecord) -> str:
             number = distinct.index(record.sequence)

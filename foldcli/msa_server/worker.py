@@ -17,13 +17,14 @@ from foldcli.logs import logger
 from foldcli.msa_server.results import ResultFiles
 from foldcli.msa_server.tickets import Ticket, TicketJob, TicketQueue
 from foldcli.pipeline.search.chains import ChainSearch, ChainStore
+from foldcli.pipeline.search.hit_texts import HitTexts
 from foldcli.pipeline.search.joined import JoinedSearcher
 from foldcli.pipeline.search.searcher import LocalSearcher
-from foldcli.pipeline.search.stage import SEARCH_BATCH, SearchStage
+from foldcli.pipeline.search.stage import SearchStage
 from foldcli.pipeline.search.stores import CacheStore
 from foldcli.pipeline.targets.alignment_settings import FIRST_BATCH, AlignmentSettings
 from foldcli.pipeline.targets.locks import TargetLocks
-from foldcli.server.service import check_engine
+from foldcli.server.service import check_engine, check_query
 from foldcli.version import VERSION
 from msa.database.database import TargetDatabase
 from msa.engines.settings import FOLDING_FILTER, FOLDING_SEARCH, AlignmentFilter
@@ -31,6 +32,7 @@ from msa.io.fasta import FastaRecord
 
 # intended time for the search of a batch, since a new ticket waits for it
 _BATCH_SECONDS = 2.0
+_MAX_BATCH = 256
 _PRUNE_SECONDS = 3600.0
 _RESULT_THREADS = 4
 
@@ -73,6 +75,15 @@ class SearchStages:
         row_filter = FOLDING_FILTER if job.is_filtered else AlignmentFilter()
         settings = AlignmentSettings(replace(FOLDING_SEARCH, threads=self.threads), row_filter)
         return SearchStage(searcher, settings, show_progress=False)
+
+    def compile(self) -> None:
+        """Search as for a ticket, so that no client waits for the compilation."""
+        row_filter = replace(FOLDING_FILTER, filter_min_enable=0)
+        settings = AlignmentSettings(replace(FOLDING_SEARCH, threads=self.threads), row_filter)
+        stage = SearchStage(self.first, settings, show_progress=False)
+        query = check_query(self.first.database)
+        for _, _, hits in stage.search([(query.id, query)]):
+            HitTexts.of_hits(query, hits, settings)
 
     def store(self, stage: SearchStage) -> ChainStore:
         """Return the alignments of a search."""
@@ -125,7 +136,7 @@ class Worker(Thread):
         """Search until `stop` is called."""
         future = self.ready
         try:
-            check_engine(self._stages.first, self._stages.threads)
+            self._stages.compile()
             self.ready.set_result(None)
             future = self.failure
             self._work()
@@ -159,7 +170,7 @@ class Worker(Thread):
         turns: Counter[str] = Counter()
         ranked: list[tuple[bool, int, int, Ticket, str]] = []
         for ticket in self._queue.waiting():
-            for sequence in ticket.unsearched[:SEARCH_BATCH]:
+            for sequence in ticket.unsearched[:_MAX_BATCH]:
                 client = ticket.job.client
                 ranked.append((ticket.is_abandoned, turns[client], len(ranked), ticket, sequence))
                 turns[client] += 1
@@ -173,7 +184,7 @@ class Worker(Thread):
             if len(batch) >= smallest and residues > _BATCH_SECONDS * self._residues_per_second:
                 break
             batch.append((ticket, FastaRecord(ticket.id, sequence)))
-            if len(batch) == SEARCH_BATCH:
+            if len(batch) == _MAX_BATCH:
                 break
         return batch
 
@@ -190,7 +201,8 @@ class Worker(Thread):
         store = self._stages.store(stage)
         unfinished = {query for _, query in batch if not store.is_finished("", chain_query(query))}
         failed: set[Ticket] = set()
-        for result in ChainSearch(stage, store, self._locks).search_ahead(batch, lambda pair: [pair[1]]):
+        search = ChainSearch(stage, store, self._locks, len(batch))
+        for result in search.search_ahead(batch, lambda pair: [pair[1]]):
             ticket, query = result.target
             ticket.unsearched.remove(query.sequence)
             if result.error is not None and ticket not in failed:

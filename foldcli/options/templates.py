@@ -39,7 +39,9 @@ template_options = combine(
         help="Search the library with the best model of each single chain in FIRST, the results of an "
         "earlier run, instead of with its sequence.",
     ),
-    click.option("--no-templates", is_flag=True, help="Do not use templates."),
+    click.option(
+        "--no-templates", is_flag=True, help="Do not search for templates; use only those that jobs give."
+    ),
     click.option(
         "--max-template-date",
         metavar="YYYY-MM-DD",

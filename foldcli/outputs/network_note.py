@@ -85,7 +85,7 @@ def plddt_warning(expected: dict[str, Any] | None, plddt: float) -> str | None:
 
 
 def _is_weak(template: TemplateCandidate) -> bool:
-    return template.evalue > MAX_EVALUE or template.query_coverage < MIN_COVERAGE
+    return (template.evalue or 0.0) > MAX_EVALUE or template.query_coverage < MIN_COVERAGE
 
 
 def _expected_lddt(case: HeldOutCase) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from features.templates.table import write_complex_template_table
@@ -27,13 +28,15 @@ def used_templates(chain: str, hits: Any) -> "tuple[UsedTemplate, ...]":
     for candidate, template in zip(hits.templates, hits.chains, strict=True):
         entry, _, template_chain = candidate.id.rpartition("_")
         pairs = tuple((int(i), int(j)) for i, j in candidate.pairs)
+        # a job may pair residues in any order, which no alignment shows
+        is_alignment = all(left[1] < right[1] for left, right in pairwise(pairs))
         used.append(
             UsedTemplate(
                 chain,
                 entry.upper() if _PDB_CODE.fullmatch(entry) else None,
                 template_chain or "A",
                 f"{candidate.id}, {candidate.identity:.0%} identity, from {candidate.source}",
-                (hits.query, template.sequence),
+                (hits.query, template.sequence) if is_alignment else None,
                 pairs,
                 candidate.identity,
             )

@@ -22,7 +22,7 @@ from foldcli.inputs.names import PROFILE_SUFFIXES
 from foldcli.inputs.queries import Query, read_named_queries
 from foldcli.logs import logger
 from foldcli.paths import check_writable_folder, make_writable_folder
-from foldcli.pipeline.search.chains import ChainSearch, ChainStore
+from foldcli.pipeline.search.chains import LARGE_BATCH, ChainSearch, ChainStore
 from foldcli.pipeline.search.hit_texts import FoundHits, write_alignment
 from foldcli.pipeline.search.stage import SearchResult, SearchStage
 from foldcli.pipeline.search.stores import CacheStore
@@ -204,7 +204,8 @@ def _search_complexes(
         assert run.cache is not None
         chain_store = ChainStore(CacheStore(run.cache, stage.request))
         with TargetLocks(Event()) as locks:
-            yield from ChainSearch(stage, chain_store, locks).search_complexes(unfinished, store)
+            search = ChainSearch(stage, chain_store, locks, LARGE_BATCH)
+            yield from search.search_complexes(unfinished, store)
 
 
 def _search_unfinished(

@@ -53,6 +53,8 @@ def run_search(
     columns = _table_columns(kind, values["format_output"])
     if values["molecule"] == RNA:
         values = _rna_options(values, given)
+    elif "strand" in given and values["rna_db"] is None:
+        raise click.UsageError("--strand is for --molecule rna and --rna-db.")
     settings = _alignment_settings(kind, _exact_options(values) if values["exact"] else values, threads)
     search = settings.search
     sources = QuerySources(inputs, search.comp_bias_corr, search.matrix, values["profiles"])
@@ -197,7 +199,9 @@ def _search_part(
         sources,
         settings,
         ResultFormat(values["kind"], columns),
-        DatabaseSource(db, values["device"], (), started, values["molecule"]).open_searcher,
+        DatabaseSource(
+            db, values["device"], (), started, values["molecule"], values["strand"] == "both"
+        ).open_searcher,
         values["previous"],
         values["shard"],
         values["overwrite"],
@@ -291,6 +295,7 @@ def _searcher_opener(
             from foldcli.pipeline.search.searcher import DatabaseSource
 
         others, molecule = values["databases"][1:], values["molecule"]
-        return open_joined(DatabaseSource(db, values["device"], others, started, molecule))
+        both = molecule == RNA and values["strand"] == "both"
+        return open_joined(DatabaseSource(db, values["device"], others, started, molecule, both))
 
     return open_database if values["server"] is None else connect

@@ -20,6 +20,8 @@ from model.layers.kernels import Kernels
 class EndingAttention(TriangleAttention):
     """Triangle attention around the ending node (Algorithm 15) whose bias is not transposed."""
 
+    transposed_bias = False
+
     def forward(self, pair: torch.Tensor, mask: Mask) -> torch.Tensor:
         """Update pair [N, N, C] in place and return it; mask is [N, N]."""
         norm = self.query_norm
@@ -85,7 +87,10 @@ class PairWeightedAveraging(BiasProjection):
 
     def forward(self, msa: torch.Tensor, pair: torch.Tensor, mask: Mask) -> torch.Tensor:
         """Update msa [R, N, M] in place and return it; pair is [N, N, C], mask [N, N]."""
-        weights = self.pair_bias(pair, mask).softmax(dim=-1)  # [H, N, N]
+        return self.add_averages(msa, self.pair_bias(pair, mask).softmax(dim=-1))
+
+    def add_averages(self, msa: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+        """Update msa [R, N, M] in place and return it, given the weights of tokens [H, N, N]."""
         length = msa.shape[1]
         for rows in row_slices(msa, 5 * length * self.linear_v.out_features):
             msa[rows] += self.update(msa[rows], weights)
@@ -139,7 +144,10 @@ class SingleAttention(BiasProjection):
 
     def forward(self, single: torch.Tensor, pair: torch.Tensor, mask: Mask) -> torch.Tensor:
         """Return the update [N, S] of single [N, S]; pair is [N, N, C], mask [N]."""
-        bias = self.pair_bias(pair, mask)
+        return self.update(single, self.pair_bias(pair, mask))
+
+    def update(self, single: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        """Return the update of single [N, S], given the bias [H, N, N]."""
         return self.mha(self.layer_norm_a(single)[None], bias)[0]
 
 

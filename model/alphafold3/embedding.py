@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from cuda.fused.chunking import row_slices
+from cuda.fused.chunking import residue_slices
 from model.alphafold3.atoms import AtomEncoder
 from model.alphafold3.blocks import PairBlock
 from model.alphafold3.config import RESIDUE_TYPES, AlphaFold3Config
@@ -108,23 +108,23 @@ class InputEmbedder(nn.Module):
         self.linear_token_bonds = linear(1, pair)
 
     def forward(
-        self, inputs: AlphaFold3Inputs, relative: RelativePositions
+        self, inputs: AlphaFold3Inputs, relative: RelativePositions, rows: slice = slice(None)
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Embed a target.
+        """Embed a target, and some rows of its pairs.
 
         Returns:
             features: [N, I], the input representation.
             single: [N, S], the initial single representation.
-            pair: [N, N, Z], the initial pair representation.
+            pair: [n, N, Z], rows of the initial pair representation.
         """
         tokens, _ = self.atom_attn_enc(inputs, self.atom_attn_enc.conditions(inputs))
         features = torch.cat(
             [tokens[0], inputs.restype, inputs.profile, inputs.deletion_mean[:, None]], dim=-1
         )
-        pair = self.linear_z_i(features)[:, None] + self.linear_z_j(features)[None]
-        for rows in row_slices(pair, pair.shape[1] * 4 * self.linear_relpos.in_features):
-            pair[rows] += self.linear_relpos(relative.features(rows, pair.dtype))
-            pair[rows] += self.linear_token_bonds(inputs.token_bonds[rows, :, None])
+        pair = self.linear_z_i(features)[rows, None] + self.linear_z_j(features)[None]
+        for part, residues in residue_slices(pair, pair.shape[1] * 4 * self.linear_relpos.in_features, rows):
+            pair[part] += self.linear_relpos(relative.features(residues, pair.dtype))
+            pair[part] += self.linear_token_bonds(inputs.token_bonds[residues, :, None])
         return features, self.linear_s(features), pair
 
 
@@ -176,23 +176,23 @@ class TemplatePairEmbedder(nn.Module):
         self.layer_norm_z = Norm(config.pair.channels)
         self.linear_z = linear(config.pair.channels, channels)
 
-    def forward(self, inputs: AlphaFold3Inputs, template: int) -> torch.Tensor:
-        """Embed one template, without the pair representation: [N, N, T]."""
+    def forward(self, inputs: AlphaFold3Inputs, template: int, rows: slice = slice(None)) -> torch.Tensor:
+        """Embed some rows of one template, without the pair representation: [n, N, T]."""
         dtype = self.dgram_linear.weight.dtype
-        same_chain = _equal(inputs.asym_id)
+        same_chain = _equal(inputs.asym_id)[rows]
         restype = inputs.template_restype[template].to(dtype)
         backbone = inputs.template_backbone_frame_mask[template].to(dtype)
         pseudo_beta = inputs.template_pseudo_beta_mask[template].to(dtype)
-        direction = inputs.template_unit_vector[template].to(dtype)
-        embedded = self.dgram_linear(inputs.template_distogram[template].to(dtype))
+        direction = inputs.template_unit_vector[template, rows].to(dtype)
+        embedded = self.dgram_linear(inputs.template_distogram[template, rows].to(dtype))
         embedded += self.pseudo_beta_mask_linear(
-            (pseudo_beta[:, None] * pseudo_beta[None] * same_chain)[..., None]
+            (pseudo_beta[rows, None] * pseudo_beta[None] * same_chain)[..., None]
         )
-        embedded += self.aatype_linear_1(restype)[:, None]
+        embedded += self.aatype_linear_1(restype)[rows, None]
         embedded += self.aatype_linear_2(restype)[None]
         for axis, layer in enumerate((self.x_linear, self.y_linear, self.z_linear)):
             embedded += layer(direction[..., axis : axis + 1])
-        embedded += self.backbone_mask_linear((backbone[:, None] * backbone[None] * same_chain)[..., None])
+        embedded += self.backbone_mask_linear((backbone[rows, None] * backbone[None] * same_chain)[..., None])
         return embedded
 
 
@@ -226,22 +226,28 @@ class TemplateEmbedder(nn.Module):
         self.linear_t = linear(config.template_pair.channels, config.pair.channels)
 
     def forward(
-        self, inputs: AlphaFold3Inputs, pair: torch.Tensor, mask: Mask, copies: Mapping[int, int]
+        self,
+        inputs: AlphaFold3Inputs,
+        pair: torch.Tensor,
+        mask: Mask,
+        copies: Mapping[int, int],
+        rows: slice = slice(None),
     ) -> torch.Tensor:
-        """Return the update of pair [N, N, Z], which is not zero without templates.
+        """Return the update of pair [n, N, Z], which is not zero without templates.
 
         Args:
             inputs: the target.
-            pair: [N, N, Z].
+            pair: [n, N, Z], some rows.
             mask: [N, N].
             copies: see `distinct_templates`.
+            rows: these rows.
         """
         embedder = self.template_pair_embedder
         projected = embedder.linear_z(embedder.layer_norm_z(pair))
         count = len(inputs.template_restype)
         total = torch.zeros_like(projected)
         for template, number in copies.items():
-            total += number * self.template_pair_stack(projected + embedder(inputs, template), mask)
+            total += number * self.template_pair_stack(projected + embedder(inputs, template, rows), mask)
         return self.linear_t(F.relu(total / count))
 
 

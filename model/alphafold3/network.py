@@ -202,8 +202,8 @@ class AlphaFold3(nn.Module):
     @torch.inference_mode()
     def trunk(self, inputs: AlphaFold3Inputs, draws: Draws, *, cycles: int) -> Trunk:
         """Compute the representations of a target (lines 1 to 14)."""
-        relative = RelativePositions.of(inputs, self.config)
-        features, initial_single, initial_pair = self.input_embedder(inputs, relative)
+        relative, own = RelativePositions.of(inputs, self.config), self.own_rows(len(inputs.token_mask))
+        features, initial_single, initial_pair = self.input_embedder(inputs, relative, own)
         dtype = self.linear_z.weight.dtype
         initial_single, initial_pair = initial_single.to(dtype), initial_pair.to(dtype)
         # decided before the first cycle, so that no cycle waits for a GPU
@@ -214,15 +214,19 @@ class AlphaFold3(nn.Module):
         pair_mask = None if mask is None else mask[:, None] * mask
         single, pair = torch.zeros_like(initial_single), torch.zeros_like(initial_pair)
         for cycle_rows, msa_mask in zip(rows, msa_masks, strict=True):
-            for part in row_slices(pair, 3 * len(pair) * pair.shape[-1]):
+            for part in row_slices(pair, 3 * pair.shape[1] * pair.shape[-1]):
                 pair[part] = initial_pair[part] + self.linear_z(self.layer_norm_z(pair[part]))
-            pair += self.template_embedder(inputs, pair, pair_mask, templates)
+            pair += self.template_embedder(inputs, pair, pair_mask, templates, own)
             msa = self.msa_module_embedder(inputs, features, cycle_rows, dtype)
             pair = self.msa_module(msa, pair, msa_mask, pair_mask)
             del msa
             single = initial_single + self.linear_s(self.layer_norm_s(single))
             single, pair = self.pairformer_stack(single, pair, mask, pair_mask)
         return Trunk(features, single.to(features), pair, relative)
+
+    def own_rows(self, tokens: int) -> slice:
+        """Return the rows of the pair representation that this process computes."""
+        return slice(None)
 
     @torch.inference_mode()
     def sample(

@@ -44,6 +44,9 @@ class Draws(Protocol):
     def step(self, index: int, samples: int, atoms: int) -> StepDraws:
         """Return the random numbers of one step."""
 
+    def from_sample(self, first: int) -> "Draws":
+        """Return the random numbers of the samples from a number on."""
+
 
 class SeededDraws:
     """Random numbers that depend only on the seed, and are the same on every device.
@@ -65,6 +68,10 @@ class SeededDraws:
         if not 0 <= seed < 2**64:
             raise ValueError(f"seed must be between 0 and 2^64 - 1, got {seed}")
         self._seed, self._first_sample = seed, first_sample
+
+    def from_sample(self, first: int) -> "SeededDraws":
+        """Return the random numbers of the samples from a number on; see `Draws`."""
+        return SeededDraws(self._seed, self._first_sample + first)
 
     def _generator(self, kind: int, *indices: int) -> np.random.Generator:
         entropy = np.random.SeedSequence(self._seed, spawn_key=(kind, *indices))

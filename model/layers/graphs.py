@@ -43,10 +43,13 @@ class GraphedModules:
     Args:
         modules: modules that take tensors or None and may modify them, and return one tensor or a tuple.
         repeats: how often all modules are called.
+        max_residues: length up to which graphs are used; None for MAX_GRAPH_RESIDUES.
     """
 
-    def __init__(self, modules: Iterable[nn.Module], repeats: int = 1) -> None:
-        self.modules, self._repeats = tuple(modules), repeats
+    def __init__(
+        self, modules: Iterable[nn.Module], repeats: int = 1, max_residues: int | None = None
+    ) -> None:
+        self.modules, self._repeats, self._max_residues = tuple(modules), repeats, max_residues
         self.enabled = True
         self._failures = 0
         self._shared: SharedModule | None = None
@@ -92,7 +95,7 @@ class GraphedModules:
     def _use_graphs(self, residues: int, tensors: Sequence[torch.Tensor | None]) -> bool:
         on_gpu = all(x is None or x.is_cuda for x in tensors)
         has_hooks = any(map(_has_hooks, self.modules))
-        is_short = residues <= MAX_GRAPH_RESIDUES
+        is_short = residues <= (self._max_residues or MAX_GRAPH_RESIDUES)
         return self.enabled and is_short and on_gpu and not has_hooks and torch.is_inference_mode_enabled()
 
     def _call(self, index: int, shared: "SharedModule", may_capture: bool) -> Tensors:

@@ -173,6 +173,15 @@ class RankGroup:
         self._min_copied_residues = MIN_COPIED_RESIDUES
         self._scarce_memory = False
 
+    def __deepcopy__(self, memo: object) -> "RankGroup":
+        """Return the group itself, because copies of modules communicate in it, too."""
+        return self
+
+    @property
+    def can_be_captured(self) -> bool:
+        """Whether CUDA graphs can contain the communication: only that of NCCL, and without times."""
+        return not self.use_copies and self.record is None
+
     def open_copies(self, device: torch.device, min_residues: int = MIN_COPIED_RESIDUES) -> str:
         """Prepare to transfer tensors by the GPUs' copy engines; all ranks call this at the same time.
 

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from typing import cast
 
 import torch
+from torch import nn
 
 from cuda.fused.outer_product_mean.reference import shared_counts
-from model.alphafold2.modules.evoformer import EvoformerBlock, Mask, MsaColumnAttention
+from model.alphafold2.modules.evoformer import EvoformerBlock, Mask, MsaColumnAttention, OuterProductMean
 from model.parallel.communication import Pending, RankGroup, Shards
 from model.parallel.pair import PIECES, PairShard
 
@@ -126,6 +127,36 @@ def run_stack(
     return None if not keep_msa or state.rows is None else state.rows.wait(), pair
 
 
+class ShardedBlock(nn.Module):
+    """A block on a rank's rows, whose communication ends before it returns, as a CUDA graph requires.
+
+    Args:
+        block: the block with its parameters.
+        group: the ranks.
+    """
+
+    def __init__(self, block: EvoformerBlock, group: RankGroup) -> None:
+        super().__init__()
+        self.block, self.group = block, group
+
+    def forward(
+        self, msa: torch.Tensor, pair: torch.Tensor, msa_mask: Mask, pair_mask: Mask, sequences: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Update msa [s, N, C] and pair [n, N, Z] in place and return them.
+
+        Args:
+            msa: this rank's rows.
+            pair: this rank's rows.
+            msa_mask: [S, N].
+            pair_mask: [N, N].
+            sequences: [S, 0], whose shape tells the number of sequences of all ranks.
+        """
+        shard = MsaShard(PairShard(self.group, pair.shape[1], pair_mask), len(sequences), msa_mask)
+        rows, pair = run_stack([self.block], shard, Pending.done(msa), pair)
+        assert rows is not None
+        return msa.copy_(rows), pair
+
+
 def _run_block(
     block: EvoformerBlock,
     next_block: EvoformerBlock | None,
@@ -136,7 +167,7 @@ def _run_block(
 ) -> None:
     """Run a block; the MSA is exchanged for rows at the end if it is still needed."""
     columns = _attend(block, shard, state)
-    finish_outer_product_mean = start_outer_product_mean(block, shard, columns)
+    finish_outer_product_mean = start_outer_product_mean(block.outer_product_mean, shard, columns)
     pair = state.pair.wait()
     finish_outer_product_mean(pair)
     # free the factors
@@ -165,9 +196,9 @@ def _run_outer_product_first(
         rows = state.rows.wait()
         columns, state.rows = shard.to_columns(rows), Pending.done(rows)
         del rows
-        finish_outer_product_mean = start_outer_product_mean(block, shard, columns)
+        finish_outer_product_mean = start_outer_product_mean(block.outer_product_mean, shard, columns)
     else:
-        finish_outer_product_mean = start_outer_product_mean(block, shard, columns)
+        finish_outer_product_mean = start_outer_product_mean(block.outer_product_mean, shard, columns)
         # overlaps with the outer product mean
         state.rows = shard.to_rows(columns)
     del columns
@@ -210,12 +241,12 @@ def _start_column_bias(
 
 
 def start_outer_product_mean(
-    block: EvoformerBlock, shard: MsaShard, columns: torch.Tensor
+    module: OuterProductMean, shard: MsaShard, columns: torch.Tensor
 ) -> Callable[[torch.Tensor], None]:
     """Start to compute the outer product mean.
 
     Args:
-        block: its block.
+        module: its parameters.
         shard: operations on the MSA representation.
         columns: [S, n, C], this rank's columns.
 
@@ -223,7 +254,7 @@ def start_outer_product_mean(
         A function that adds the update to this rank's rows of pairs [n, N, Z]. It begins with the residues of
         this rank, while the factors of the others are received.
     """
-    module, residues = block.outer_product_mean, shard.pair.residues
+    residues = shard.pair.residues
     kernels, weights = module.kernels.rows, module.operands
     left, right = kernels.project_residues(columns, weights, shard.column_mask)
     gathered = shard.group.gather_blocks(right, 1, residues, "outer product mean")

@@ -31,9 +31,10 @@ class ParallelAlphaFold(AlphaFold):
     Args:
         network: the network with its parameters, which this one takes over and changes.
         group: the ranks.
+        graphs: see `ParallelTrunk`.
     """
 
-    def __init__(self, network: AlphaFold, group: RankGroup) -> None:
+    def __init__(self, network: AlphaFold, group: RankGroup, *, graphs: bool = False) -> None:
         # the modules already exist, so the constructor of AlphaFold is not called
         nn.Module.__init__(self)
         self.config, self.kernels, self.group = network.config, network.kernels, group
@@ -42,7 +43,7 @@ class ParallelAlphaFold(AlphaFold):
         # CUDA graphs would record the communication
         self.structure_module.iterations.enabled = False
         self.heads, self.plddt_shift = network.heads, network.plddt_shift
-        self.parallel_trunk = ParallelTrunk(network.evoformer, group)
+        self.parallel_trunk = ParallelTrunk(network.evoformer, group, graphs=graphs)
         iteration = self.structure_module.fold_iteration
         setattr(  # noqa: B010  (the attribute is declared as a module of another class)
             iteration,

@@ -31,12 +31,12 @@ class PairShard:
         self.group = group
         self.residues: Shards = group.shards(length)
         self.rows: slice = self.residues.of(group.rank)
-        self._mask = mask
+        self.whole_mask = mask
 
     @cached_property
     def mask(self) -> Mask:
         """The mask of this rank's rows, and of its columns: [n, N]."""
-        return None if self._mask is None else self._mask[self.rows].contiguous()
+        return None if self.whole_mask is None else self.whole_mask[self.rows].contiguous()
 
     def start_bias(self, rows: torch.Tensor, norm: LayerNorm, weights: torch.Tensor) -> Pending[torch.Tensor]:
         """Start to compute the bias of attention from the rows of all ranks.
@@ -49,7 +49,10 @@ class PairShard:
         Returns:
             [H, N, N], or with more keys as the kernels return it.
         """
-        own_bias = norm.kernels.rows.pair_bias(rows, norm.scale, norm.offset, weights)  # [H, n, N]
+        return self.gather_bias(norm.kernels.rows.pair_bias(rows, norm.scale, norm.offset, weights))
+
+    def gather_bias(self, own_bias: torch.Tensor) -> Pending[torch.Tensor]:
+        """Start to gather a bias [H, n, N] of this rank's rows: [H, N, N]."""
         gathered = self.group.gather(own_bias.transpose(0, 1), self.residues, BIAS)
         return gathered.then(lambda bias: bias.transpose(0, 1))
 
@@ -58,7 +61,11 @@ class PairShard:
     ) -> Pending[torch.Tensor]:
         """Start to compute the bias of attention from columns [N, n, C] of all ranks; see `start_bias`."""
         own_bias = norm.kernels.rows.pair_bias(columns, norm.scale, norm.offset, weights)  # [H, N, n]
-        own_bias = own_bias[:, :, : columns.shape[1]].contiguous()
+        return self.gather_column_bias(own_bias[:, :, : columns.shape[1]])
+
+    def gather_column_bias(self, own_bias: torch.Tensor) -> Pending[torch.Tensor]:
+        """Start to gather a bias [H, N, n] of this rank's columns: [H, N, N]."""
+        own_bias = own_bias.contiguous()
         gathered = self.group.gather_blocks(own_bias, 2, self.residues, BIAS)
 
         def join(blocks: dict[int, torch.Tensor]) -> torch.Tensor:
@@ -111,7 +118,10 @@ class PairShard:
     def attend_ending(self, module: TriangleAttention, columns: torch.Tensor) -> None:
         """Add triangle attention around the ending node to columns [N, n, C] in place."""
         rows = columns.transpose(0, 1)  # [n, N, C], of the transposed pair representation
-        bias = self.start_bias(rows, module.query_norm, module.pair_bias)
+        if module.transposed_bias:
+            bias = self.start_bias(rows, module.query_norm, module.pair_bias)
+        else:
+            bias = self.start_column_bias(columns, module.query_norm, module.pair_bias)
         module.kernels.add_attention(rows, module.operands, self.mask, bias.wait())
 
     def to_rows(self, columns: torch.Tensor, pair: torch.Tensor) -> Pending[torch.Tensor]:

@@ -8,10 +8,14 @@ from model.alphafold2.modules.embedders import Features, RecycledState
 from model.alphafold2.modules.evoformer import EvoformerBlock, Mask
 from model.alphafold2.modules.templates import active_templates
 from model.alphafold2.network import Representations, Trunk
+from model.layers.graphs import GraphedModules
 from model.parallel.communication import Pending, RankGroup, Shards
-from model.parallel.evoformer import MsaShard, run_stack
+from model.parallel.evoformer import MsaShard, ShardedBlock, run_stack
 from model.parallel.pair import PairShard
 from model.parallel.templates import template_update
+
+# of several ranks, whose launches take longer than those of one GPU
+MAX_GRAPH_RESIDUES = 4096
 
 
 @dataclass(frozen=True)
@@ -51,10 +55,22 @@ class ParallelTrunk:
     Args:
         trunk: the trunk with its parameters.
         group: the ranks.
+        graphs: whether blocks and their communication by NCCL are replayed as CUDA graphs, without overlap
+            between blocks. All ranks capture at the same time, after a normal call, in which NCCL connects
+            them. The graphs must be released before the group.
     """
 
-    def __init__(self, trunk: Trunk, group: RankGroup) -> None:
+    def __init__(self, trunk: Trunk, group: RankGroup, *, graphs: bool = False) -> None:
         self.trunk, self.group = trunk, group
+        self._extra, self._evoformer = map(
+            _evoformer_blocks, (trunk.extra_msa_stack, trunk.evoformer_iteration)
+        )
+        self.graphs: list[GraphedModules | None] = [
+            GraphedModules([ShardedBlock(block, group) for block in blocks], max_residues=MAX_GRAPH_RESIDUES)
+            if graphs
+            else None
+            for blocks in (self._extra, self._evoformer)
+        ]
 
     def __call__(self, features: Features, previous: RecycledState) -> ShardedRepresentations:
         """Compute this rank's part of the representations.
@@ -83,10 +99,9 @@ class ParallelTrunk:
         pair = self._run_extra_stack(features, pair, pair_shard)
         self.group.release_cached_memory()
         shard = MsaShard(pair_shard, msa_rows.total, mask)
-        blocks = _evoformer_blocks(self.trunk.evoformer_iteration)
         rows = Pending.done(msa)
         del msa
-        final_msa, pair = run_stack(blocks, shard, rows, pair)
+        final_msa, pair = self._run_stack(self._evoformer, self.graphs[1], shard, rows, pair)
         assert final_msa is not None
         self.group.release_cached_memory()
         first_row = self.group.broadcast(_first_row(final_msa), 0, "first row")
@@ -128,8 +143,24 @@ class ParallelTrunk:
         shard = MsaShard(pair_shard, features["extra_msa"].shape[0], features.get("extra_msa_mask"))
         extra = Pending.done(self.trunk.extra_msa_embedding(features, shard.rows))  # [e, N, C'']
         self.group.release_cached_memory()
-        blocks = _evoformer_blocks(self.trunk.extra_msa_stack)
-        return run_stack(blocks, shard, extra, pair, keep_msa=False)[1]
+        return self._run_stack(self._extra, self.graphs[0], shard, extra, pair, keep_msa=False)[1]
+
+    def _run_stack(
+        self,
+        blocks: list[EvoformerBlock],
+        graphs: GraphedModules | None,
+        shard: MsaShard,
+        msa: Pending[torch.Tensor],
+        pair: torch.Tensor,
+        *,
+        keep_msa: bool = True,
+    ) -> tuple[torch.Tensor | None, torch.Tensor]:
+        """Run a stack, as graphs if possible; see `run_stack`."""
+        if graphs is None or not self.group.can_be_captured:
+            return run_stack(blocks, shard, msa, pair, keep_msa=keep_msa)
+        sequences = pair.new_empty(shard.sequences.total, 0)
+        rows, pair = graphs(pair.shape[1], msa.wait(), pair, shard.mask, shard.pair.whole_mask, sequences)
+        return rows, pair
 
 
 def _first_row(msa: torch.Tensor) -> torch.Tensor:

@@ -7,7 +7,7 @@ the product of a triangle multiplication; in the denoising steps, one copy and t
 
 import functools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
 import torch
@@ -19,6 +19,8 @@ from model.alphafold3.config import AlphaFold3Config
 from model.alphafold3.layers import HEAD_CHANNELS
 from model.alphafold3.network import TRUNK_SCOPES, AlphaFold3
 from model.layers.graphs import MAX_GRAPH_RESIDUES
+from model.parallel.communication import Shards
+from model.parallel.triangle import exchanged_elements
 from msa.base.network_inputs import ALL_ATOM
 
 GIB = 2**30
@@ -40,6 +42,7 @@ class PredictionSize:
         templates: number of template slots.
         half: whether the trunk is bfloat16 and runs fused kernels; otherwise all is float32.
         on_gpu: whether the network runs on a GPU.
+        ranks: number of devices that predict together (`model.parallel`).
     """
 
     tokens: int
@@ -49,11 +52,22 @@ class PredictionSize:
     templates: int = 4
     half: bool = False
     on_gpu: bool = True
+    ranks: int = 1
 
     @property
     def item(self) -> int:
         """Bytes of a number in the trunk."""
         return 2 if self.half else 4
+
+    @property
+    def positions(self) -> int:
+        """Pairs of tokens that a rank has in the trunk."""
+        return Shards(self.tokens, self.ranks).max_count * self.tokens
+
+    @property
+    def own_samples(self) -> int:
+        """Structures that a rank draws."""
+        return Shards(self.samples, self.ranks).max_count
 
 
 @dataclass(frozen=True)
@@ -67,6 +81,7 @@ class MemoryPlan:
         loaded: bytes of the parameters.
         copies: bytes of the copies of parameters that kernels read.
         available: bytes that are free when the parameters are loaded.
+        tokens: number of tokens.
     """
 
     samples_at_once: int
@@ -75,6 +90,7 @@ class MemoryPlan:
     loaded: int
     copies: int
     available: int
+    tokens: int
 
     @property
     def needed(self) -> int:
@@ -86,6 +102,10 @@ class MemoryPlan:
         """True if the available memory suffices."""
         return self.needed <= self.available
 
+    def __str__(self) -> str:
+        free = f"{self.available / GIB:.1f} GiB are free"
+        return f"{self.tokens:,} tokens need {self.needed / GIB:.1f} GiB, and {free}"
+
 
 def plan_prediction(config: AlphaFold3Config, size: PredictionSize, available: int) -> MemoryPlan:
     """Return the fastest plan whose peak and copies of parameters fit, or the smallest one.
@@ -96,11 +116,12 @@ def plan_prediction(config: AlphaFold3Config, size: PredictionSize, available: i
         available: bytes that are free when the parameters are loaded.
     """
     loaded, copies = _parameter_bytes(config, size.half)
-    groups = dict.fromkeys(math.ceil(size.samples / parts) for parts in range(1, size.samples + 1))
+    samples = size.own_samples
+    groups = dict.fromkeys(math.ceil(samples / parts) for parts in range(1, samples + 1))
     chunks = CHUNKS if size.on_gpu else (CPU_BUDGET,)
     for elements, group in product(chunks, groups):
         phases = phase_bytes(config, size, group, elements)
-        plan = MemoryPlan(group, elements, phases, loaded, copies, available)
+        plan = MemoryPlan(group, elements, phases, loaded, copies, available, size.tokens)
         if plan.fits:
             break
     return plan
@@ -115,9 +136,12 @@ def phase_bytes(config: AlphaFold3Config, size: PredictionSize, group: int, elem
         group: samples that the diffusion module sees together.
         elements: elements of intermediates held at once.
     """
-    square, item, template = size.tokens**2, size.item, config.template_pair
+    square, positions, item, template = size.tokens**2, size.positions, size.item, config.template_pair
     channels, inner, sampler = config.pair.channels, config.confidence, config.diffusion
-    pair, template_pair = square * channels * item, square * template.channels * item
+    pair, own_pair = square * channels * item, positions * channels * item
+    template_pair = positions * template.channels * item
+    # columns of a rank's pairs, and parts of them that are sent or received
+    columns = 0 if size.ranks == 1 else 2 * own_pair
     msa = min(size.rows, config.msa.rows) * size.tokens * config.msa.channels * item
     # without fused kernels, some operations hold a few results of a chunk
     chunk = min(elements * 4 * (1 if size.half else 2), 8 * square * 4 * channels)
@@ -133,34 +157,35 @@ def phase_bytes(config: AlphaFold3Config, size: PredictionSize, group: int, elem
     embedded = 4 * 4 * size.atoms * sampler.atoms.keys * sampler.atoms.pair_channels
     windows, step = _atom_window_bytes(config, size), group * _step_bytes(config, size)
     # errors of all samples, and contacts
-    scores = (2 * size.samples + 1) * square * 4
+    scores = (2 * size.own_samples + 1) * square * 4
     phases = {
-        "embedding": square * channels * 4 + (pair if size.half else 0) + chunk,
-        "templates": 2 * pair
+        "embedding": positions * channels * 4 + (own_pair if size.half else 0) + chunk,
+        "templates": 2 * own_pair
         + 2 * template_pair
         + max(
-            3 * template_pair + square * config.template_distance_bins * item,
+            3 * template_pair + positions * config.template_distance_bins * item,
             _pair_block_bytes(template, size, chunk),
-            pair + template_pair,
+            own_pair + template_pair,
         ),
-        "alignment": 2 * pair
+        "alignment": 2 * own_pair
         + 2 * msa
         + max(
             msa + chunk,
             2 * square * config.msa.heads * item,
             _pair_block_bytes(config.pair, size, chunk),
         ),
-        "pairformer": 2 * pair
+        "pairformer": 2 * own_pair
         + max(
             _pair_block_bytes(config.pair, size, chunk),
-            3 * square * config.single_heads * item,
+            3 * square * config.single_heads * item + columns,
         ),
+        "gathered pairs": pair + (own_pair if size.ranks > 1 else 0),
         "conditions": pair + biases + token_pairs + max(windows + embedded, chunk),
         "steps": pair + biases + windows + step,
         "heads": 2 * pair
         + scores
         + max(
-            _pair_block_bytes(config.pair, size, chunk),
+            _pair_block_bytes(config.pair, replace(size, ranks=1), chunk),
             chunk,
             min(chunk, square * 6 * inner.error_bins * 4),
         ),
@@ -170,11 +195,13 @@ def phase_bytes(config: AlphaFold3Config, size: PredictionSize, group: int, elem
 
 def _pair_block_bytes(pair: PairConfig, size: PredictionSize, chunk: int) -> int:
     """Return what a triangle update needs: factors and product, or the bias and chunks of attention."""
-    square, item = size.tokens**2, size.item
+    positions, item, inner = size.positions, size.item, pair.multiplication_channels
     # fused kernels add updates without storing them first, and multiply without chunks
-    update = 0 if size.half else square * pair.channels * item + chunk
-    multiplication = 3 * square * pair.multiplication_channels * item
-    return update + max(multiplication, 2 * square * pair.attention_heads * item + chunk)
+    update = 0 if size.half else positions * pair.channels * item + chunk
+    multiplication = 3 * positions * inner + exchanged_elements(size.ranks, size.tokens, inner)
+    columns = 0 if size.ranks == 1 else 2 * positions * pair.channels
+    attention = columns + 2 * size.tokens**2 * pair.attention_heads
+    return update + max(multiplication * item, attention * item + chunk)
 
 
 def _atom_window_bytes(config: AlphaFold3Config, size: PredictionSize) -> int:

@@ -333,7 +333,7 @@ def write_a3m(stream: IO[str], query: FastaRecord, hits: "Sequence[Hit]") -> Non
     from msa.engines.hits import Hits
 
     arrays = Hits.from_sequence(len(query.sequence), hits)
-    positions = arrays.alignments.records[:, 1:5]
+    positions = np.concatenate([arrays.alignments.records[:, 1:3], arrays.target_spans], axis=1)
     columns = (
         arrays.headers, (arrays.bits + 0.5).astype(np.int64).tolist(), arrays.identities.tolist(),
         arrays.evalues.tolist(), *positions.T.tolist(), arrays.target_lengths.tolist(), a3m_rows(arrays),

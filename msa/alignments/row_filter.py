@@ -243,7 +243,8 @@ def _max_depth_nearby(depth: np.ndarray) -> np.ndarray:
     centres = np.arange(columns)
     first = np.maximum(0, np.minimum(columns - 2 * _DEPTH_WINDOW, centres - _DEPTH_WINDOW))
     last = np.minimum(columns - 1, np.maximum(2 * _DEPTH_WINDOW - 1, centres + _DEPTH_WINDOW))
-    return np.array([depth[a : b + 1].max() for a, b in zip(first, last, strict=True)], np.int64)
+    # the even spans are the windows, which are never empty
+    return np.maximum.reduceat(np.append(depth, 0), np.stack([first, last + 1], axis=1).ravel())[::2]
 
 
 def _difference_limits(percent: float, columns: int) -> tuple[np.ndarray, np.ndarray]:

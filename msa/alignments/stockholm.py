@@ -172,7 +172,8 @@ def write_stockholm(stream: IO[str], query: FastaRecord, hits: "Sequence[Hit]") 
     from msa.alignments.alignment_rows import a3m_rows
     from msa.engines.hits import Hits
 
-    aligned = a3m_rows(Hits.from_sequence(len(query.sequence), hits))
+    arrays = Hits.from_sequence(len(query.sequence), hits)
+    aligned, spans = a3m_rows(arrays), (arrays.target_spans + 1).tolist()
     rows = [_A3M_COLUMN.findall(row.decode()) for row in aligned]
     # columns needed before each query column: the length of the longest insertion there
     insertion_widths = [max((len(row[i][0]) for row in rows), default=0) for i in range(len(query.sequence))]
@@ -186,7 +187,7 @@ def write_stockholm(stream: IO[str], query: FastaRecord, hits: "Sequence[Hit]") 
     names = unique_names(
         [
             query.id or "query",
-            *(f"{hit.id}/{hit.alignment.target_start}-{hit.alignment.target_end}" for hit in hits),
+            *(f"{hit.id}/{first}-{last}" for hit, (first, last) in zip(hits, spans, strict=True)),
         ]
     )
     name_width = max(len("#=GC RF"), *map(len, names)) + 1

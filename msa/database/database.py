@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from msa import alphabet
@@ -140,6 +141,15 @@ class TargetDatabase:
         return replace(self, companions=tuple(companions))
 
     @property
+    def can_reopen(self) -> bool:
+        """True if another process that opens the folder has the same sequences and E-values."""
+        return not self.companions
+
+    def are_reversed(self, indices: np.ndarray) -> np.ndarray:
+        """Return which sequences are reverse complements of those in the folder, bool [n]."""
+        return np.zeros(len(indices), bool)
+
+    @property
     def representatives(self) -> int:
         """The number of representatives, the only sequences that a search scans; all without clusters."""
         clusters = self.manifest.clusters
@@ -242,6 +252,59 @@ class TargetDatabase:
             base = array.base
             if isinstance(base, np.memmap) and isinstance(base.base, mmap.mmap):
                 _check_size(base.base.size(), self.manifest, self.path, name)
+
+
+@dataclass(frozen=True, eq=False)
+class BothStrands(TargetDatabase):
+    """A database of RNA with the reverse complement of each sequence after it, in memory."""
+
+    @classmethod
+    def of(cls, database: TargetDatabase) -> "BothStrands":
+        """Add the reverse complements to an opened database.
+
+        Raises:
+            InputError: it has clusters, or is a part of another one.
+        """
+        manifest, arrays = database.manifest, database.arrays
+        if manifest.clusters is not None or manifest.whole is not None:
+            raise InputError("databases with clusters or parts have one strand only", database.path)
+        starts = np.flatnonzero(np.diff(arrays.lengths, prepend=-1))
+        blocks = [np.empty(0, np.uint8)]
+        for first, end in zip(starts.tolist(), [*starts[1:].tolist(), len(arrays)], strict=True):
+            # sequences of the same length, which follow each other
+            length, (begin, stop) = int(arrays.lengths[first]), arrays.byte_range(first, end)
+            forward = arrays.residues[begin:stop].reshape(end - first, -1)
+            pairs = np.stack([forward, forward], axis=1)
+            pairs[:, 1, :length] = alphabet.COMPLEMENT[forward[:, :length][:, ::-1]]
+            blocks.append(pairs.ravel())
+        lengths = np.repeat(arrays.lengths, 2)
+        padded = (lengths.astype(np.int64) + 3) & ~3
+        both = SequenceArrays(np.concatenate(blocks), np.cumsum(padded) - padded, lengths)
+        sizes = {name: 2 * getattr(manifest, name) for name in ("sequences", "residues", "masked_residues")}
+        manifest = msgspec.structs.replace(manifest, **sizes)
+        return cls(database.path, manifest, both, database._files, database.companions)
+
+    @property
+    def checksums(self) -> dict[str, str]:
+        """SHA-256 of each file, and the strands."""
+        return super().checksums | {"strand": "both"}
+
+    @property
+    def can_reopen(self) -> bool:
+        """False: the folder has one strand."""
+        return False
+
+    def are_reversed(self, indices: np.ndarray) -> np.ndarray:
+        """Return which sequences are reverse complements, bool [n]."""
+        return indices % 2 == 1
+
+    def header(self, index: int) -> str:
+        """Return the header line of a sequence, which both strands have."""
+        return super().header(index // 2)
+
+    def raw_headers(self, indices: np.ndarray) -> list[bytes]:
+        """Return the bytes of header lines, int64 [n]."""
+        return super().raw_headers(indices // 2)
 
 
 def _check_size(size: int, manifest: DatabaseManifest, folder: Path, name: str) -> None:

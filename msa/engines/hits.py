@@ -148,6 +148,10 @@ class SequenceSource(Protocol):
         """Return the header line of a sequence."""
         ...
 
+    def are_reversed(self, indices: np.ndarray, /) -> np.ndarray:
+        """Return which sequences are reverse complements, bool [n]."""
+        ...
+
     def headers(self, indices: np.ndarray, /) -> list[str]:
         """Return the header lines of sequences, int64 [n]."""
         ...
@@ -155,10 +159,21 @@ class SequenceSource(Protocol):
 
 @dataclass(frozen=True)
 class StoredSequences:
-    """Sequences with their headers in memory; implements SequenceSource."""
+    """Sequences with their headers in memory; implements SequenceSource.
+
+    Args:
+        lines: header lines.
+        arrays: the sequences.
+        reversed_rows: indices of those that are reverse complements.
+    """
 
     lines: Sequence[str]
     arrays: SequenceArrays
+    reversed_rows: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
+
+    def are_reversed(self, indices: np.ndarray) -> np.ndarray:
+        """Return which sequences are reverse complements, bool [n]."""
+        return np.isin(indices, self.reversed_rows)
 
     def header(self, index: int) -> str:
         """Return the header line of a sequence."""
@@ -246,6 +261,16 @@ class Hits(Sequence[Hit]):
     def target_lengths(self) -> np.ndarray:
         """Residues of the targets, int32 [n]."""
         return self.source.arrays.lengths[self.rows]
+
+    @property
+    def target_spans(self) -> np.ndarray:
+        """First and last position of each alignment in its target, from 0, int64 [n, 2].
+
+        Those in reverse complements are positions of the given strand, and descend.
+        """
+        spans = self.alignments.records[:, 3:5].astype(np.int64)
+        is_reversed = self.source.are_reversed(self.rows)
+        return np.where(is_reversed[:, None], self.target_lengths[:, None] - 1 - spans, spans)
 
     @property
     def identities(self) -> np.ndarray:

@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from msa.alphabet import NUCLEOTIDE_CODES, TO_NUCLEOTIDES
 from msa.base.errors import InputError
@@ -38,6 +38,8 @@ class FastaRecord:
         stop_codons: number of X in the sequence that were a stop codon (`*`) in the file.
         seeds: seeds that a job file requests; empty without a request.
         cyclic: ("A",) if a job file says that the chain is cyclic, else empty.
+        templates: templates that a job file gives to the chain (`features.assembly.job.OwnTemplate`), in a
+            tuple of one; None to search for some, and empty if the file does not say.
     """
 
     header: str
@@ -45,6 +47,7 @@ class FastaRecord:
     stop_codons: int = field(default=0, kw_only=True, compare=False)
     seeds: tuple[int, ...] = field(default=(), kw_only=True, compare=False)
     cyclic: tuple[str, ...] = field(default=(), kw_only=True, compare=False)
+    templates: tuple[tuple[Any, ...] | None, ...] = field(default=(), kw_only=True, compare=False)
 
     @property
     def id(self) -> str:

@@ -159,8 +159,8 @@ class IteratedSearch:
         settings = self.settings
         count = min(settings.threads // 2, _MAX_FAMILY_PROCESSES)
         worthwhile = settings.num_iterations > 1 and queries >= _MIN_PROCESS_QUERIES and count > 0
-        # a process opens the database alone, without companions
-        if not worthwhile or not self.engine.drives_gpus or self.database.companions:
+        # a process opens the database itself
+        if not worthwhile or not self.engine.drives_gpus or not self.database.can_reopen:
             return contextlib.nullcontext()
         return contextlib.closing(FamilyProcesses(self.database, replace(settings, threads=1), count))
 

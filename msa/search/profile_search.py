@@ -118,8 +118,8 @@ class ProfileSearch:
     def _scored_ahead(self, batches: Iterable[_Batch]) -> Iterator[tuple[_Batch, Scores]]:
         """Score batches ahead of the caller, which need not wait for others to get the first."""
         process, threads = self._engine.scoring_process, ThreadPoolExecutor(_BATCHES_AHEAD, "scores")
-        if self._database.companions:
-            process = None  # it opens the database alone
+        if not self._database.can_reopen:
+            process = None
 
         def submit(batch: _Batch) -> "Future[Scores]":
             if process is None:

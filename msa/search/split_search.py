@@ -108,9 +108,10 @@ def concatenate_hits(parts: Sequence[Hits]) -> Hits:
     arrays = SequenceArrays.concatenate(
         [part.source.arrays.codes(row) for part in parts for row in part.rows.tolist()]
     )
+    is_reversed = np.concatenate([part.source.are_reversed(part.rows) for part in parts])
     return Hits(
         parts[0].query_length,
-        StoredSequences(lines, arrays),
+        StoredSequences(lines, arrays, np.flatnonzero(is_reversed)),
         np.arange(len(lines)),
         np.concatenate([part.targets for part in parts]),
         np.concatenate([part.bits for part in parts]),

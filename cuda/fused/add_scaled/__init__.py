@@ -39,7 +39,7 @@ class _AddScaled(torch.autograd.Function):
         return result
 
     @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         (factors,) = ctx.saved_tensors
         result = torch.empty_strided(
             gradient.shape, ctx.strides, dtype=gradient.dtype, device=gradient.device

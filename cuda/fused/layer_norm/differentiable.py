@@ -32,7 +32,7 @@ class _LayerNorm(torch.autograd.Function):
         return result
 
     @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, ...]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, ...]:
         x, scale = ctx.saved_tensors
         x_gradient, sums = _kernels().layer_norm_backward(gradient, x, scale)
         return x_gradient, sums[0].to(scale.dtype), sums[1].to(ctx.offset_dtype)

@@ -22,7 +22,7 @@ class _SwiGLU(torch.autograd.Function):
         return result
 
     @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
         (x,) = ctx.saved_tensors
         result: torch.Tensor = implementation_module("swiglu", "triton").swiglu_backward(gradient, x)
         return result

@@ -31,7 +31,7 @@ class _WindowAttention(torch.autograd.Function):
         return result
 
     @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         tensors = ctx.saved_tensors
         kernels = implementation_module("window_attention", "triton")
         query, key, bias = kernels.window_attention_backward(gradient, *tensors)

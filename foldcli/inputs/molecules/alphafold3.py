@@ -3,16 +3,16 @@
 from collections.abc import Iterator
 from typing import Any
 
-from features.assembly.job import Bond, Entity, Job, Ligand, OwnTemplate, Polymer
+from features.assembly.job import Bond, Entity, Job, Ligand, Polymer
 from features.chemistry.residue_classes import MoleculeKind
-from foldcli.inputs.json_with_lines import MappingWithLines, decode_utf8
+from foldcli.inputs.job_files import alphafold3_templates
+from foldcli.inputs.json_with_lines import MappingWithLines, text_or_file
 from foldcli.inputs.molecules.fields import (
     Refuse,
     as_mapping,
     check_keys,
     check_query,
     clean_polymer,
-    find_named_file,
     query_alignment,
     raise_error,
     read_bond,
@@ -26,11 +26,9 @@ from foldcli.inputs.molecules.fields import (
     required_text,
 )
 from foldcli.inputs.molecules.glycans import attach_glycans, parse_glycan
-from foldcli.logs import logger
 from model.chains import iterate_chain_names
 from msa.alignments.files import Alignment, parse_alignment
 from msa.base.errors import InputError
-from msa.io.compression import read_bytes
 
 JOB_KEYS = (
     "name", "modelSeeds", "sequences", "bondedAtomPairs", "userCCD", "userCCDPath", "dialect", "version",
@@ -46,7 +44,6 @@ POLYMER_KEYS = (
     "pairedMsaPath", "templates", "glycans", "useStructureTemplate", "maxTemplateDate",
 )  # fmt: skip
 LIGAND_KEYS = ("id", "count", "ccdCodes", "smiles", "ligand", "ion", "description")
-_TEMPLATE_KEYS = ("mmcif", "mmcifPath", "queryIndices", "templateIndices")
 _MAX_COPIES = 10_000
 
 
@@ -136,7 +133,7 @@ def _polymer(kind: MoleculeKind, entity: MappingWithLines, free_names: Iterator[
         read_modifications(entity, code_key, position_key, path),
         check_query(_alignment(entity, "unpairedMsa", sequence, path), sequence, path, line),
         check_query(_alignment(entity, "pairedMsa", "", path), sequence, path, line),
-        _templates(entity, sequence, path),
+        alphafold3_templates(entity, sequence, path),
         line=entity.line,
     )
 
@@ -187,44 +184,6 @@ def _alignment(entity: MappingWithLines, key: str, query: str, path: str) -> Ali
         raise InputError(f"{key}: {error.reason}", path, entity.line_of(key)) from None
 
 
-def _templates(entity: MappingWithLines, sequence: str, path: str) -> tuple[OwnTemplate, ...] | None:
-    """Return the templates of a chain; None if the file leaves the search to the program."""
-    items = entity.get("templates")
-    line = entity.line_of("templates")
-    if entity.get("maxTemplateDate") is not None:
-        logger.warning("%s:%d: maxTemplateDate is ignored", path, entity.line_of("maxTemplateDate"))
-    if items is None:
-        return () if entity.get("useStructureTemplate") is False else None
-    if not isinstance(items, list):
-        raise InputError("'templates' is not a list", path, line)
-    result = []
-    for item in items:
-        mapping = as_mapping(item, "a template", path, line)
-        check_keys(mapping, _TEMPLATE_KEYS, path)
-        query = _positions(mapping, "queryIndices", path)
-        template = _positions(mapping, "templateIndices", path)
-        if len(query) != len(template):
-            reason = f"{len(query):,} queryIndices and {len(template):,} templateIndices"
-            raise InputError(reason, path, mapping.line_of("templateIndices"))
-        if any(position >= len(sequence) for position in query):
-            reason = f"queryIndices go up to {max(query):,}: the last residue is {len(sequence) - 1:,}"
-            raise InputError(reason, path, mapping.line_of("queryIndices"))
-        result.append(OwnTemplate(_text_or_file(mapping, "mmcif", "mmcifPath", path), query, template))
-    return tuple(result)
-
-
-def _positions(mapping: MappingWithLines, key: str, path: str) -> tuple[int, ...]:
-    """Return a list of 0-based positions; raise InputError for anything else."""
-    values = mapping.get(key)
-    line = mapping.line_of(key)
-    if not isinstance(values, list):
-        raise InputError(f"{key!r} is not a list of positions", path, line)
-    positions = tuple(read_number(value, key, path, line) for value in values)
-    if any(position < 0 for position in positions):
-        raise InputError(f"{key!r} has a negative position", path, line)
-    return positions
-
-
 def _ligand(kind: str, entity: MappingWithLines, free_names: Iterator[str], path: str) -> Ligand:
     """Return a ligand or an ion."""
     check_keys(entity, LIGAND_KEYS, path)
@@ -263,7 +222,7 @@ def _components(content: MappingWithLines, path: str) -> str:
     # imports biotite, which takes a second and is not needed by other jobs
     from features.chemistry.components import parse_components
 
-    text = _text_or_file(content, "userCCD", "userCCDPath", path)
+    text = text_or_file(content, "userCCD", "userCCDPath", path)
     line = content.line_of("userCCDPath" if content.get("userCCDPath") else "userCCD")
     file = content["userCCDPath"] if content.get("userCCDPath") else None
     try:
@@ -271,22 +230,3 @@ def _components(content: MappingWithLines, path: str) -> str:
     except InputError as error:
         raise InputError(f"userCCD: {error}", path, line) from None
     return text
-
-
-def _text_or_file(mapping: MappingWithLines, key: str, path_key: str, path: str) -> str:
-    """Return mmCIF text from the job, or from the file that it names.
-
-    Raises:
-        InputError: neither is given, or both are, or the file cannot be read.
-    """
-    if mapping.get(key) and mapping.get(path_key):
-        raise InputError(f"both {key!r} and {path_key!r} are given", path, mapping.line_of(path_key))
-    if not mapping.get(path_key):
-        return required_text(mapping, key, path)
-    name = required_text(mapping, path_key, path)
-    file = find_named_file(path, name, path_key, mapping.line_of(path_key))
-    try:
-        return decode_utf8(read_bytes(file), str(file))
-    except OSError as error:
-        reason = f"{path_key}: {name:.200}: {error.strerror or error}"
-        raise InputError(reason, path, mapping.line_of(path_key)) from None

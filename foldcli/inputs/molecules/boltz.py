@@ -2,13 +2,13 @@
 
 import csv
 import io
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from features.assembly.job import Bond, Entity, Job, Ligand, OwnTemplate, Polymer
+from features.assembly.job import Bond, Entity, Job, Ligand, Polymer
 from features.chemistry.residue_classes import MoleculeKind
+from foldcli.inputs.job_files import boltz_templates
 from foldcli.inputs.json_with_lines import MappingWithLines, decode_utf8, parse_yaml_with_lines
 from foldcli.inputs.molecules.fields import (
     as_mapping,
@@ -25,14 +25,12 @@ from foldcli.inputs.molecules.fields import (
     read_named_alignment,
     required_text,
 )
-from foldcli.inputs.molecules.template_files import template_of_file
 from msa.alignments.files import Alignment, parse_alignment
 from msa.base.errors import InputError
 from msa.io.compression import read_bytes
 
 JOB_KEYS = ("version", "sequences", "constraints", "templates", "properties")
 _UNSUPPORTED = {"properties": "properties such as affinity"}
-_TEMPLATE_KEYS = ("cif", "pdb", "chain_id", "template_id", "force", "threshold")
 _POLYMERS = {"protein": MoleculeKind.PROTEIN, "rna": MoleculeKind.RNA, "dna": MoleculeKind.DNA}
 POLYMER_KEYS = ("id", "sequence", "msa", "modifications", "cyclic")
 LIGAND_KEYS = ("id", "ccd", "smiles")
@@ -59,65 +57,20 @@ def parse_boltz_job(data: bytes, path: str, name: str) -> Job:
 
 
 def _add_templates(entities: tuple[Entity, ...], content: MappingWithLines, path: str) -> tuple[Entity, ...]:
-    """Return the molecules with the templates that the file gives to their chains.
-
-    A template without `chain_id` is given to every protein, as by Boltz; without `template_id`, the chain of
-    the file is used whose alignment scores best.
-    """
-    items, line = content.get("templates") or [], content.line_of("templates")
-    if not isinstance(items, list):
-        raise InputError("'templates' is not a list", path, line)
-    templates: dict[str, list[OwnTemplate]] = {}
+    """Return the molecules with the templates that the file gives to their chains."""
     proteins = {
-        name: entity
+        name: (entity.chains[0], entity.sequence)
         for entity in entities
         if isinstance(entity, Polymer) and entity.kind == MoleculeKind.PROTEIN
         for name in entity.chains
     }
-    for item in items:
-        mapping = as_mapping(item, "a template", path, line)
-        file = required_text(_checked_template(mapping, path), "pdb" if "pdb" in mapping else "cif", path)
-        for name, chain in _templated_chains(mapping, proteins, path).items():
-            template = template_of_file(path, file, chain, proteins[name].sequence, mapping.line)
-            templates.setdefault(name, []).append(template)
+    templates = boltz_templates(content, proteins, path)
     return tuple(
-        replace(entity, templates=tuple(templates[entity.chains[0]]))
+        replace(entity, templates=templates[entity.chains[0]])
         if isinstance(entity, Polymer) and entity.chains[0] in templates
         else entity
         for entity in entities
     )
-
-
-def _checked_template(mapping: MappingWithLines, path: str) -> MappingWithLines:
-    """Return a template, after checking that it asks for nothing that is not supported."""
-    check_keys(mapping, _TEMPLATE_KEYS, path)
-    find_unsupported(mapping, {"threshold": "templates enforced by a potential"}, path)
-    if mapping.get("force") in _TRUE:
-        raise InputError("templates enforced by a potential (force) are not supported", path, mapping.line)
-    return mapping
-
-
-def _templated_chains(
-    mapping: MappingWithLines, proteins: Mapping[str, Polymer], path: str
-) -> dict[str, str | None]:
-    """Return the template's chain, or None for any, by the first chain of each protein that it is given to.
-
-    Args:
-        mapping: a template.
-        proteins: the proteins by the names of their chains.
-        path: the file.
-    """
-    requested = read_chains(mapping, "chain_id", path) if mapping.get("chain_id") else ()
-    ids = read_chains(mapping, "template_id", path) if mapping.get("template_id") else ()
-    if unknown := [name for name in requested if name not in proteins]:
-        raise InputError(f"template of {unknown[0]!r}: no such protein", path, mapping.line)
-    if ids and len(ids) != len(requested):
-        reason = f"{len(requested)} chain_id and {len(ids)} template_id"
-        raise InputError(reason, path, mapping.line_of("template_id"))
-    names = [proteins[name].chains[0] for name in requested]
-    if not names:
-        return dict.fromkeys(polymer.chains[0] for polymer in proteins.values())
-    return dict(zip(names, ids or [None] * len(names), strict=True))
 
 
 def _entity(kind: str, entity: MappingWithLines, path: str) -> Entity:

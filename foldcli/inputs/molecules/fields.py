@@ -7,15 +7,17 @@ import numpy as np
 
 from features.assembly.job import Bond, BondedAtom, Job, Modification
 from features.chemistry.residue_classes import MoleculeKind
-from foldcli.inputs.job_files import (
+from foldcli.inputs.job_files import read_entities, read_named_alignment, read_seeds
+from foldcli.inputs.json_with_lines import (
+    MappingWithLines,
     as_mapping,
     check_keys,
     find_named_file,
-    read_entities,
-    read_named_alignment,
+    find_unsupported,
+    read_chains,
+    read_number,
     required_text,
 )
-from foldcli.inputs.json_with_lines import MappingWithLines
 from foldcli.logs import logger
 from msa.alignments.files import Alignment, parse_alignment
 from msa.base.errors import InputError
@@ -25,14 +27,14 @@ from msa.io.molecules import looks_like_nucleic_acid
 __all__ = [
     "as_mapping", "check_keys", "check_query", "clean_polymer", "find_named_file", "find_unsupported",
     "join_alignments", "query_alignment", "raise_error", "read_bond", "read_chains", "read_each",
-    "read_entities", "read_modifications", "read_named_alignment", "read_seeds", "required_text",
+    "read_entities", "read_modifications", "read_named_alignment", "read_number", "read_seeds",
+    "required_text",
 ]  # fmt: skip
 
 T = TypeVar("T")
 Refuse = Callable[[InputError], None]
 """A function that records the error of one job, so that the others of its file are read."""
 
-_MAX_SEED = 2**32 - 1
 _NUCLEOTIDES = {MoleculeKind.RNA: frozenset("ACGUN"), MoleculeKind.DNA: frozenset("ACGTN")}
 
 
@@ -79,40 +81,6 @@ def clean_polymer(text: str, kind: MoleculeKind, path: str, line: int) -> str:
     return sequence
 
 
-def read_chains(entity: MappingWithLines, key: str, path: str) -> tuple[str, ...]:
-    """Return the chain ids of an entity: one text, or a list of them.
-
-    Raises:
-        InputError: there is none, or one is not a printable word.
-    """
-    value = entity.get(key)
-    names = value if isinstance(value, list) else [value]
-    line = entity.line_of(key)
-    if not names or any(not isinstance(name, str) or not name.strip() for name in names):
-        raise InputError(f"no {key!r}" if value is None else f"{key!r} is not a chain id", path, line)
-    chains = tuple(map(str, names))
-    for name in chains:
-        if not name.isprintable() or " " in name:
-            raise InputError(f"{key!r} {name!r:.40} is not a printable word", path, line)
-    return chains
-
-
-def read_seeds(mapping: MappingWithLines, key: str, path: str) -> tuple[int, ...]:
-    """Return the seeds of a job, which AlphaFold Server writes as text; empty without.
-
-    Raises:
-        InputError: not a list of numbers that fit.
-    """
-    seeds, line = mapping.get(key) or [], mapping.line_of(key)
-    if not isinstance(seeds, list):
-        raise InputError(f"{key!r} is not a list", path, line)
-    numbers = tuple(read_number(seed, key, path, line) for seed in seeds)
-    for number in numbers:
-        if not 0 <= number <= _MAX_SEED:
-            raise InputError(f"{key!r} has {number:.6g}: expected 0 to {_MAX_SEED:,}", path, line)
-    return numbers
-
-
 def read_modifications(
     entity: MappingWithLines, code_key: str, position_key: str, path: str
 ) -> tuple[Modification, ...]:
@@ -132,15 +100,6 @@ def read_modifications(
         position = read_number(mapping.get(position_key), position_key, path, mapping.line_of(position_key))
         result.append(Modification(position, required_text(mapping, code_key, path).removeprefix("CCD_")))
     return tuple(result)
-
-
-def read_number(value: Any, name: str, path: str, line: int) -> int:
-    """Return a whole number, which YAML has as text; raise InputError for anything else."""
-    if isinstance(value, str) and value.strip().isdecimal() and len(value) < 12:
-        return int(value)
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise InputError(f"{name!r} is {value!r:.40}: expected a whole number", path, line)
-    return value
 
 
 def read_bond(ends: Any, name: str, path: str, line: int) -> Bond:
@@ -190,10 +149,3 @@ def join_alignments(alignments: list[Alignment]) -> Alignment:
         np.concatenate([alignment.deletions for alignment in alignments]),
         alignments[0].source,
     )
-
-
-def find_unsupported(mapping: MappingWithLines, descriptions: dict[str, str], path: str) -> None:
-    """Raise InputError for a key with content that no network here supports; the error names it."""
-    for key, description in descriptions.items():
-        if mapping.get(key) not in (None, [], {}, "", False):
-            raise InputError(f"{description} ({key}) are not supported", path, mapping.line_of(key))

@@ -6,6 +6,7 @@ from typing import Any
 
 from features.assembly.job import Entity, Job, Ligand, Modification, OwnTemplate, Polymer
 from features.chemistry.residue_classes import MoleculeKind
+from features.templates.own_templates import template_of_file
 from foldcli.inputs.json_with_lines import MappingWithLines
 from foldcli.inputs.molecules.fields import (
     Refuse,
@@ -13,6 +14,7 @@ from foldcli.inputs.molecules.fields import (
     check_keys,
     check_query,
     clean_polymer,
+    find_named_file,
     find_unsupported,
     join_alignments,
     raise_error,
@@ -24,7 +26,6 @@ from foldcli.inputs.molecules.fields import (
     read_seeds,
     required_text,
 )
-from foldcli.inputs.molecules.template_files import template_of_file
 from msa.alignments.files import Alignment
 from msa.base.errors import InputError
 from msa.io.compression import list_folder
@@ -129,7 +130,8 @@ def _templates(chain: MappingWithLines, sequence: str, path: str) -> tuple[OwnTe
             f"{chain_key!r} is not a list of a chain id per file", path, chain.line_of(chain_key)
         )
     return tuple(
-        template_of_file(path, file, name, sequence, line) for file, name in zip(files, names, strict=True)
+        template_of_file(find_named_file(path, file, "template file", line), name, sequence, path, line)
+        for file, name in zip(files, names, strict=True)
     )
 
 

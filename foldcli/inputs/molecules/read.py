@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from features.assembly.job import Job, Polymer
 from features.chemistry.residue_classes import MoleculeKind
@@ -182,18 +183,23 @@ def _jobs_of_queries(queries: Sequence[Query], path: str, refuse: Refuse) -> lis
 def job_of_query(query: FastaRecord | Complex, path: str) -> Job:
     """Return the job of a protein or a complex of proteins; equal chains are copies."""
     chains = [query.sequence] if isinstance(query, FastaRecord) else [c.sequence for c in query.chains]
+    templates = query.templates or (None,) * len(chains)
     if query.cyclic:
         raise InputError(f"chain {query.cyclic[0]} is cyclic: predict the job itself, not in a screen", path)
     line = query.line if isinstance(query, Complex) else None
-    return Job(query.id or "query", _copies(chains), seeds=query.seeds, path=path, line=line)
+    entities = _copies(tuple(zip(chains, templates, strict=True)))
+    return Job(query.id or "query", entities, seeds=query.seeds, path=path, line=line)
 
 
-def _copies(sequences: Sequence[str]) -> tuple[Polymer, ...]:
-    """Return one polymer for each distinct protein sequence."""
-    names: dict[str, list[str]] = {}
-    for name, sequence in zip(chain_names(len(sequences)), sequences, strict=True):
-        names.setdefault(sequence, []).append(name)
-    return tuple(Polymer(MoleculeKind.PROTEIN, sequence, tuple(ids)) for sequence, ids in names.items())
+def _copies(chains: Sequence[tuple[str, tuple[Any, ...] | None]]) -> tuple[Polymer, ...]:
+    """Return one polymer for each distinct protein, given sequence and templates of each chain."""
+    names: dict[tuple[str, tuple[Any, ...] | None], list[str]] = {}
+    for name, chain in zip(chain_names(len(chains)), chains, strict=True):
+        names.setdefault(chain, []).append(name)
+    return tuple(
+        Polymer(MoleculeKind.PROTEIN, sequence, tuple(ids), templates=templates)
+        for (sequence, templates), ids in names.items()
+    )
 
 
 def _job_of_alignment(alignment: Alignment) -> Job:

@@ -3,7 +3,7 @@
 import atexit
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from threading import Event
@@ -11,14 +11,13 @@ from typing import Any
 
 import torch
 
-from foldcli.families.alphafold2_networks import AlphaFold2Network, plan_passes
 from foldcli.families.base import Family
-from foldcli.families.protocols import NetworkJob
+from foldcli.families.protocols import NetworkJob, SharedNetwork
 from foldcli.families.registry import family_of
 from foldcli.families.settings import Job, NetworkOptions, PredictSettings
 from foldcli.logs import log_time_since_start, logger
 from foldcli.outputs.model_files import ModelOrigin
-from foldcli.params.parameters import UNTRAINED, ParameterSource
+from foldcli.params.parameters import UNTRAINED
 from foldcli.pipeline.kernels.gpu_kernels import KernelCompilation
 from foldcli.pipeline.network.device import NetworkMemory, choose_device, set_up_device
 from foldcli.pipeline.network.start import Startup
@@ -26,9 +25,6 @@ from foldcli.pipeline.processes.background import run_in_background
 from foldcli.progress import Progress
 from model.errors import OutOfMemory
 from model.parallel.communication import RankGroup
-from model.parallel.network import ParallelAlphaFold
-from model.planning.memory_plan import CPU_CHUNK_ELEMENTS, MemoryPlan
-from model.prediction import Prediction
 
 # seconds that the end of a process waits for the GPU's preparation
 _WARM_UP_GRACE = 5.0
@@ -208,35 +204,25 @@ class RankPredictor(Predictor):
         super().__init__(sources, settings, memory, arrays, compilation)
         self.group = group
 
-    def warm_up(self, source: ParameterSource) -> None:
+    def warm_up(self, source: Any) -> None:
         """Do nothing, because all ranks run each pass together."""
 
-    def network(self, source: ParameterSource) -> AlphaFold2Network:
-        """Return the network of a parameter file, loading it at the first call; see `Predictor.network`."""
+    def network(self, source: Any) -> Any:
+        """Return the network of a model, loading it at the first call; see `Predictor.network`."""
         if source not in self._networks:
-            network = super().network(source)
-            model = ParallelAlphaFold(network.model, self.group)
-            self._networks[source] = replace(network, model=model, predict_together=self._predict_together)
-        loaded: AlphaFold2Network = self._networks[source]
-        return loaded
+            network: SharedNetwork = super().network(source)
+            self._networks[source] = network.shared(self.group, self._predict_together)
+        return self._networks[source]
 
-    def _predict_together(self, network: AlphaFold2Network, work: NetworkJob) -> Prediction:
-        """Run the passes of a job on all ranks; see `AlphaFold2Network`."""
-        plan = self._plan(network, work)
-        chunk_elements = CPU_CHUNK_ELEMENTS if plan is None else plan.chunk_elements
-        refused = self.memory.strict and plan is not None and plan.peak_bytes > plan.available_bytes
+    def _predict_together(self, network: SharedNetwork, work: NetworkJob) -> Any:
+        """Run a job on all ranks; see `SharedNetwork.shared`."""
+        plan = network.plan_parts(work, self.memory)
         # the ranks may have different free memory, but must do the same
-        planned = torch.tensor([[chunk_elements, not refused]])
+        planned = torch.tensor([[*plan.parts, plan.fits]])
         gathered = self.group.gather(planned, self.group.shards(self.group.size), "plan").wait()
-        smallest, fits = gathered.amin(dim=0).tolist()
+        *parts, fits = gathered.amin(dim=0).tolist()
         if not fits:
-            residues = work.sample["aatype"].shape[-1]
-            raise OutOfMemory(f"{residues} residues: {plan} of each of several devices")
-        return network.predict(work, network.recycling(work), smallest)
-
-    def _plan(self, network: AlphaFold2Network, work: NetworkJob) -> MemoryPlan | None:
-        """Return the memory plan of a job on this rank, and log that of rank 0; None on the CPU."""
-        plan = plan_passes(self.memory, network.model, work.sample)
-        if plan is not None and self.group.rank == 0:
-            logger.debug("%s: %s on each of %d devices", work.name, plan, self.memory.ranks)
-        return plan
+            raise OutOfMemory(f"{plan.text} of each of several devices")
+        if self.group.rank == 0:
+            logger.debug("%s: %s on each of %d devices", work.name, plan.text, self.memory.ranks)
+        return network.predict(work, parts)

@@ -9,26 +9,23 @@ import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 
 from foldcli.errors import ExitCode, describe
-from foldcli.families.alphafold2_networks import AlphaFold2Network, recycling_settings
+from foldcli.families.protocols import NetworkJob, SharedNetwork
 from foldcli.families.registry import check_parameters, family_of, find_family
-from foldcli.families.settings import NetworkOptions, PredictSettings
+from foldcli.families.settings import Job, NetworkOptions
 from foldcli.fingerprints import fingerprint
 from foldcli.logs import logger
-from foldcli.params.parameters import ParameterSource
 from foldcli.pipeline.network.device import NetworkMemory, choose_rank_device, set_up_device
 from foldcli.process_state import set_triton_cache_folder
 from foldcli.version import VERSION
-from model.alphafold2.recycling import predict
 from model.errors import OutOfMemory, RankMismatch
 from model.parallel.communication import RankGroup
-from model.parallel.network import ParallelAlphaFold
 from model.parallel.rank_assignment import RankAssignment
 from model.parallel.session import (
     DEAD_SECONDS,
@@ -52,15 +49,15 @@ class RankJob:
     Args:
         source: index of the parameters.
         seed: see `Job`.
-        num_recycles: see `RecyclingSettings`; the warm-up has fewer than the settings.
-        chunk_elements: see `model.planning.memory_plan.MemoryPlan`.
+        num_recycles: those of the warm-up, which has fewer than the settings; else None.
+        parts: see `PartsPlan`.
         arrays: shape and dtype of each feature.
     """
 
     source: int
     seed: int
-    num_recycles: int
-    chunk_elements: int
+    num_recycles: int | None
+    parts: list[int]
     arrays: Mapping[str, tuple[Sequence[int], str]]
 
     def broadcast(self, group: RankGroup, features: Mapping[str, np.ndarray] | None) -> dict[str, np.ndarray]:
@@ -106,7 +103,7 @@ def serve_rank(options: NetworkOptions, threads: int, assignment: RankAssignment
     except RankMismatch as error:
         logger.debug("%s", error)
         return ExitCode.MISSING
-    networks: dict[ParameterSource, AlphaFold2Network] = {}
+    networks: dict[Any, SharedNetwork] = {}
     with ending_all_on_failure(session):
         while (text := session.next_job()) is not None:
             job = RankJob(**json.loads(text))
@@ -114,13 +111,10 @@ def serve_rank(options: NetworkOptions, threads: int, assignment: RankAssignment
             with session.predicting():
                 features = job.broadcast(session.group, None)
                 if source not in networks:
-                    network = family_of(source).load(source, settings, memory.device, None)
-                    parallel = ParallelAlphaFold(network.model, session.group)
-                    networks[source] = replace(network, model=parallel)
-                network = networks[source]
-                recycling = recycling_settings(network.own_settings(settings), job.seed)
-                recycling = replace(recycling, num_recycles=job.num_recycles)
-                predict(network.model, features, recycling, None, job.chunk_elements)
+                    network: SharedNetwork = family_of(source).load(source, settings, memory.device, None)
+                    networks[source] = network.shared(session.group)
+                work = NetworkJob("", Job(source, job.seed, ""), features, settings, lambda done, total: None)
+                networks[source].predict(work, job.parts, job.num_recycles)
     session.close()
     return ExitCode.DONE
 
@@ -138,7 +132,7 @@ def join_ranks(
     assignment: RankAssignment,
     device: str,
     store: torch.distributed.TCPStore,
-) -> tuple[NetworkMemory, PredictSettings, RankSession]:
+) -> tuple[NetworkMemory, Any, RankSession]:
     """Set up the device of this process, and join the other ranks.
 
     Raises:

@@ -9,14 +9,14 @@ import json
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict
+from typing import Any
 
 from foldcli.errors import ExitCode, Terminated
-from foldcli.families.alphafold2_networks import AlphaFold2Network
-from foldcli.families.protocols import NetworkJob
+from foldcli.families.protocols import NetworkJob, SharedNetwork
 from foldcli.families.settings import Job, NetworkOptions, PredictSettings
 from foldcli.logs import logger
-from foldcli.params.parameters import UNTRAINED, ParameterSource
+from foldcli.params.parameters import UNTRAINED
 from foldcli.pipeline.network.device import NetworkMemory, choose_rank_device
 from foldcli.pipeline.network.predictor import (
     Predictor,
@@ -32,16 +32,13 @@ from foldcli.pipeline.network.rank_server import (
     join_ranks,
 )
 from foldcli.pipeline.network.start import Startup
-from model.alphafold2.recycling import RecyclingSettings
-from model.errors import RankMismatch
+from model.errors import OutOfMemory, RankMismatch
 from model.parallel.rank_assignment import RankAssignment
 from model.parallel.session import (
     RankFailure,
     RankSession,
     connect,
 )
-from model.planning.memory_plan import CPU_CHUNK_ELEMENTS
-from model.prediction import Prediction
 from msa.base.errors import MissingError
 from msa.base.services.service import exit_reason
 
@@ -71,32 +68,36 @@ class RankedPredictor(RankPredictor):
         self._session, self._processes = session, processes
 
     def _predict_together(
-        self, network: AlphaFold2Network, work: NetworkJob, recycling: RecyclingSettings | None = None
-    ) -> Prediction:
-        recycling = recycling or network.recycling(work)
-        plan = self._plan(network, work)
+        self, network: SharedNetwork, work: NetworkJob, num_recycles: int | None = None
+    ) -> Any:
+        plan, arrays = network.plan_parts(work, self.memory), network.arrays(work.sample)
+        if not plan.fits:
+            raise OutOfMemory(plan.text)
+        logger.debug("%s: %s on each of %d devices", work.name, plan.text, self.memory.ranks)
         rank_job = RankJob(
             self.sources.index(work.job.source),
-            recycling.seed,
-            recycling.num_recycles,
-            CPU_CHUNK_ELEMENTS if plan is None else plan.chunk_elements,
-            {name: (x.shape, x.dtype.str) for name, x in work.sample.items()},
+            work.job.seed,
+            num_recycles,
+            plan.parts,
+            {name: (x.shape, x.dtype.str) for name, x in arrays.items()},
         )
         with ending_all_on_failure(self._session), self._session.predicting():
             self._session.announce(json.dumps(asdict(rank_job)))
-            rank_job.broadcast(self.group, work.sample)
-            return network.predict(work, recycling, rank_job.chunk_elements)
+            rank_job.broadcast(self.group, arrays)
+            return network.predict(work, plan.parts, num_recycles)
 
-    def warm_up(self, source: ParameterSource) -> None:
+    def warm_up(self, source: Any) -> None:
         """Begin to prepare the GPUs of all ranks; see `Predictor.warm_up`."""
         Predictor.warm_up(self, source)
 
-    def _warm_up_with(self, source: ParameterSource, network: AlphaFold2Network) -> None:
+    def _warm_up_with(self, source: Any, network: SharedNetwork) -> None:
         sample = network.warm_up_sample(self.warm_up_residues)
         self.wait_for_kernels()
+        if sample is None:
+            return
         work = NetworkJob("warm-up", Job(source, 0, ""), sample, self.settings, lambda done, total: None)
         # the other ranks know the settings, and get only the number of recycles
-        self._predict_together(network, work, replace(network.recycling(work), num_recycles=1))
+        self._predict_together(network, work, num_recycles=1)
 
     def close(self) -> None:
         """End the other ranks."""

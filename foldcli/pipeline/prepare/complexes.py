@@ -1,30 +1,30 @@
 """The feature stage of complexes: from an A3M file, the feature cache, or the searches of the chains."""
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from features.alphafold2.deterministic import make_features
-from features.complexes.a3m import write_paired_a3m
+from features.complexes.a3m import ChainA3m, write_paired_a3m
 from features.complexes.entities import AlignedRows
 from features.complexes.features import features_of_rows, in_input_order
+from features.complexes.merge import template_slots
 from features.complexes.rows import ComplexRows, pair_chains
+from features.templates.template_features import no_templates
 from foldcli.inputs.alignment_targets import AlignmentTarget
 from foldcli.inputs.cached_targets import CachedTarget, read_complex_entry
 from foldcli.inputs.complexes import Complex, chain_query
 from foldcli.inputs.names import ENTRY_SUFFIX
 from foldcli.outputs.templates import record_templates
 from foldcli.pipeline.prepare.features import record_alignment_size, warn_of_missing_residues
-from foldcli.pipeline.prepare.template_stage import TargetTemplates, TemplateStage
+from foldcli.pipeline.prepare.template_stage import TargetTemplates, TemplateStage, templates_of_job
 from foldcli.pipeline.search.chains import ChainStore
 from foldcli.pipeline.targets.layouts import layout_of
 from foldcli.pipeline.targets.settings import FeatureSettings
 from foldcli.pipeline.targets.target import TargetRun
-from model.chains import chain_names
-from msa.alignments.files import parse_alignment
+from model.chains import chain_names, chain_slices
 from msa.base.atomic import atomic_write
 from msa.io.fasta import FastaRecord
 
@@ -37,13 +37,11 @@ class _CachedChain:
     """A distinct chain of complexes, kept in memory.
 
     Args:
-        alignment: content of its A3M file.
-        features: features in `features.alphafold2.schema.CACHED`, without templates.
+        alignment: its A3M file.
         templates: its templates; None until they are searched.
     """
 
-    alignment: bytes
-    features: dict[str, np.ndarray]
+    alignment: ChainA3m
     templates: TargetTemplates | None = None
 
 
@@ -74,14 +72,28 @@ class ComplexStage:
             InputError: the alignment cannot be read, or a chain has none of the twenty residues.
             OSError: a file cannot be read or written.
         """
-        with_templates = with_templates and self._templates is not None
+        own = templates_of_job(target.input, self._templates) if with_templates else {}
+        search = with_templates and self._templates is not None
         with target.stage("features"):
+            chains: list[_CachedChain] = []
             if isinstance(target.input, Complex):
-                rows, templates = self._from_searches(target, target.input, with_templates)
+                rows, chains = self._from_searches(target, target.input)
             else:
                 rows = self._read_rows(target)
-                templates = self._find_templates(target, rows) if with_templates else None
+            found = self._find_templates(target, rows, chains, set(own) if search else None)
+            templates = [
+                no_templates(len(sequence)) if pair is None else pair[1].features
+                for sequence, pair in zip(rows.sequences, found, strict=True)
+            ]
             features = in_input_order(features_of_rows(rows, templates), rows)
+            names = chain_names(len(rows.order))
+            for name, residues in zip(names, chain_slices(features["asym_id"]), strict=True):
+                if name in own:
+                    for key, slots in template_slots(own[name].features).items():
+                        features[key][:, residues] = slots
+            if search or own:
+                used = own | dict(pair for pair in found if pair is not None)
+                record_templates(target, [(name, used[name]) for name in names if name in used])
         record_alignment_size(target, int(features["num_alignments"]), len(features["aatype"]))
         warn_of_missing_residues(target, rows.chains)
         target.facts["chains"] = int(features["assembly_num_chains"])
@@ -108,22 +120,48 @@ class ComplexStage:
             layout.stage_alignment(target.files, contents[0], sum(map(len, rows.sequences)))
         return rows
 
-    def _find_templates(self, target: TargetRun, rows: ComplexRows) -> list[dict[str, np.ndarray]]:
-        """Return the template features of each distinct chain, and stage their table."""
-        names = _first_chain_names(rows)
-        templates = [
-            (name, self._find_for_chain(target, name, _profile_features(sequence, unpaired), index))
-            for index, (name, sequence, unpaired) in enumerate(
-                zip(names, rows.sequences, rows.unpaired, strict=True)
-            )
-        ]
-        record_templates(target, templates)
-        return [chain_templates.features for _, chain_templates in templates]
+    def _find_templates(
+        self,
+        target: TargetRun,
+        rows: ComplexRows,
+        chains: Sequence[_CachedChain],
+        own: Collection[str] | None,
+    ) -> list[tuple[str, TargetTemplates] | None]:
+        """Find the templates of each distinct chain.
 
-    def _from_searches(
-        self, target: TargetRun, source: Complex, with_templates: bool
-    ) -> tuple[ComplexRows, list[dict[str, np.ndarray]] | None]:
-        """Return the rows and the template features of a searched complex, and stage its alignment."""
+        Args:
+            target: the complex.
+            rows: its rows.
+            chains: its chains, if they were searched.
+            own: names of the chains to leave out, whose templates the job gives; None leaves out all.
+
+        Returns:
+            For each distinct chain, its first copy that is not left out, with its templates; None if all are.
+        """
+        found: list[tuple[str, TargetTemplates] | None] = []
+        names = chain_names(len(rows.order))
+        for index, (sequence, unpaired) in enumerate(zip(rows.sequences, rows.unpaired, strict=True)):
+            copies = [
+                name
+                for name, entity in zip(names, rows.order, strict=True)
+                if entity == index and own is not None and name not in own
+            ]
+            if not copies:
+                found.append(None)
+            elif not chains:
+                features = _profile_features(sequence, unpaired)
+                found.append((copies[0], self._find_for_chain(target, copies[0], features, index)))
+            else:
+                chain = chains[rows.order.index(index)]
+                # a hit file may list different hits for the same chain in different targets
+                if chain.templates is None or self._has_hit_file:
+                    features = chain.alignment.features
+                    chain.templates = self._find_for_chain(target, copies[0], features, index)
+                found.append((copies[0], chain.templates))
+        return found
+
+    def _from_searches(self, target: TargetRun, source: Complex) -> tuple[ComplexRows, list[_CachedChain]]:
+        """Return the rows and the chains of a searched complex, and stage its alignment."""
         assert self._chain_store is not None
         pairing = self._chain_store.store.request.settings.pairing
         chains = [self._load_chain(chain_query(chain)) for chain in source.chains]
@@ -136,26 +174,14 @@ class ComplexStage:
         with atomic_write(target.files.staged_path("hits")) as stream:
             stream.writelines(tables)
         target.facts["search"] = {"hits": sum(table.count("\n") for table in tables)}
-        rows = pair_chains([chain.features for chain in chains], pairing)
-        if not with_templates:
-            return rows, None
-        templates = []
-        for index, name in enumerate(_first_chain_names(rows)):
-            chain = chains[rows.order.index(index)]
-            # a hit file may list different hits for the same chain in different targets
-            if chain.templates is None or self._has_hit_file:
-                chain.templates = self._find_for_chain(target, name, chain.features, index)
-            templates.append((name, chain.templates))
-        record_templates(target, templates)
-        return rows, [chain_templates.features for _, chain_templates in templates]
+        return pair_chains([chain.alignment.features for chain in chains], pairing), chains
 
     def _load_chain(self, query: FastaRecord) -> _CachedChain:
         """Return a searched chain, from memory if another complex has it."""
         assert self._chain_store is not None
         key = self._chain_store.store.request.fingerprint(query)
         if key not in self._cached_chains:
-            content = self._chain_store.read(query)
-            self._cached_chains[key] = _CachedChain(content, make_features([parse_alignment(content)]))
+            self._cached_chains[key] = _CachedChain(ChainA3m.parse(self._chain_store.read(query)))
             if len(self._cached_chains) > _CHAINS_IN_MEMORY:
                 self._cached_chains.popitem(last=False)
         self._cached_chains.move_to_end(key)
@@ -170,12 +196,6 @@ class ComplexStage:
     ) -> TargetTemplates:
         assert self._templates is not None
         return self._templates.find(f"{target.name}_{name}", features, index)
-
-
-def _first_chain_names(rows: ComplexRows) -> list[str]:
-    """Return the name of the first copy of each distinct chain."""
-    names = chain_names(len(rows.order))
-    return [names[rows.order.index(index)] for index in range(len(rows.sequences))]
 
 
 def _profile_features(sequence: str, rows: AlignedRows) -> dict[str, np.ndarray]:

@@ -19,7 +19,7 @@ from foldcli.logs import logger
 from foldcli.outputs.templates import used_templates
 from foldcli.pipeline.prepare.complexes import ComplexStage
 from foldcli.pipeline.prepare.features import load_or_make_features, record_size
-from foldcli.pipeline.prepare.template_stage import TargetTemplates, TemplateStage
+from foldcli.pipeline.prepare.template_stage import TargetTemplates, TemplateStage, templates_of_job
 from foldcli.pipeline.search.chains import ChainStore
 from foldcli.pipeline.search.stores import TargetStore
 from foldcli.pipeline.targets.layouts import layout_of
@@ -64,7 +64,8 @@ class FeatureStage:
 
         Args:
             target: a locked target.
-            with_templates: whether to search templates, and to stage NAME_templates.tsv.
+            with_templates: whether to use the target's own templates or, unless the search is off, to find
+                some, and to stage NAME_templates.tsv.
 
         Raises:
             InputError: an alignment or a cache entry is invalid, or see `TargetStore.check`.
@@ -116,11 +117,17 @@ class FeatureStage:
         return features
 
     def _find_templates(self, target: TargetRun, features: dict[str, np.ndarray]) -> TargetTemplates | None:
-        """Return the templates of a single chain, and stage NAME_templates.tsv; None if none are searched."""
-        if self.templates is None:
+        """Return the templates of a single chain, its own or those of a search; None without either.
+
+        Stages NAME_templates.tsv.
+        """
+        templates = templates_of_job(target.input, self.templates).get("A")
+        if templates is None and self.templates is None:
             return None
         with target.stage("templates"):
-            templates = self.templates.find(target.name, features, self._input_indices[target.name])
+            if templates is None:
+                assert self.templates is not None
+                templates = self.templates.find(target.name, features, self._input_indices[target.name])
             with atomic_write(target.files.staged_path("templates")) as stream:
                 write_template_table(stream, templates.hits, templates.unusable)
         target.facts["templates"] = templates.facts()

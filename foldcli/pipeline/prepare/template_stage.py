@@ -2,13 +2,14 @@
 
 import math
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from features.assembly.job import OwnTemplate
 from features.templates.candidates import TemplateHits
 from features.templates.library.library import EMBEDDED, StructureLibrary, is_library
 from features.templates.library.settings import TemplateSettings
@@ -25,6 +26,7 @@ from foldcli.logs import logger, warn_unusable_files
 from foldcli.paths import cache_dir
 from foldcli.pipeline.targets.settings import TemplateOptions
 from foldcli.progress import progress_bar
+from model.chains import chain_names
 from msa.base.digests import file_sha256
 from msa.base.errors import InputError
 from msa.io.fasta import FastaRecord
@@ -183,6 +185,38 @@ class TemplateStage:
     ) -> TargetTemplates:
         hits = search_templates(query, library, self.settings)
         return TargetTemplates(hits, hit_features(hits), unusable)
+
+
+def templates_of_job(source: Any, stage: TemplateStage | None) -> dict[str, TargetTemplates]:
+    """Return the templates that a job file gives to its chains, by the names of the chains.
+
+    Args:
+        source: a query or complex, or an input of another kind, which gives none.
+        stage: the search for templates of other chains, whose largest number holds for these too.
+
+    Raises:
+        InputError: a template cannot be read; names its place in the file.
+    """
+    given: Sequence[Sequence[OwnTemplate] | None] = getattr(source, "templates", ())
+    if not given:
+        return {}
+    # imports gemmi, which runs without such templates load later
+    from features.templates.own_templates import own_template_hits
+
+    settings = TemplateSettings() if stage is None else stage.settings
+    result = {}
+    sequences = source.sequence.split(":")
+    for name, sequence, templates in zip(chain_names(len(given)), sequences, given, strict=True):
+        if templates is not None:
+            hits, unusable = own_template_hits(sequence, templates, name, settings.max_templates)
+            result[name] = TargetTemplates(hits, hit_features(hits), unusable)
+    return result
+
+
+def warn_of_unused_templates(name: str, source: Any, reason: str) -> None:
+    """Warn that the templates that a job file gives to a target's chains are not used, if it gives any."""
+    if any(getattr(source, "templates", ())):
+        logger.warning("%s: the templates of the job file are not used: %s", name, reason)
 
 
 def open_library(library: Path | None, threads: int) -> TemplateStage:

@@ -16,6 +16,7 @@ from foldcli.inputs.shard import Shard
 from foldcli.inputs.targets import FeatureInput
 from foldcli.logs import logger
 from foldcli.pipeline.prepare.features import CachedFeatures, CacheTask, cache_features
+from foldcli.pipeline.prepare.template_stage import warn_of_unused_templates
 from foldcli.pipeline.processes.worker_pool import WorkResult, map_in_processes
 from foldcli.pipeline.runs.dry_run import (
     DONE,
@@ -171,6 +172,7 @@ class CacheRun:
                     "%s: chain %s is cyclic, which the cache does not keep: add --cyclic %s to `predict`",
                     name, chain_name, chain_name,
                 )  # fmt: skip
+            warn_of_unused_templates(name, query, "the cache does not keep them")
             if store.is_finished(name, query):
                 logger.debug("%s: searched before", name)
                 yield _alignment_target(store, name, query)

@@ -10,6 +10,7 @@ from foldcli.families.settings import Job
 from foldcli.logs import logger
 from foldcli.params.parameters import UNTRAINED
 from foldcli.pipeline.prepare.feature_stage import FeatureStage
+from foldcli.pipeline.prepare.template_stage import warn_of_unused_templates
 from foldcli.pipeline.processes.background import map_ahead, run_ahead
 from foldcli.pipeline.processes.shared_arrays import share_arrays
 from foldcli.pipeline.results.results import has_leftovers, remove_leftovers
@@ -144,7 +145,8 @@ class JobPreparation:
             target.facts["network"] = plan.finished.facts["network"]
             return
         source, templates = self._settings.predictor.sources[0], self._settings.templates
-        own_templates = templates is not None and templates.from_user
+        own_templates = bool(getattr(target.input, "templates", ()))
+        own_templates |= templates is not None and templates.from_user
         facts = family.network_facts(source, inputs, self._settings.identities.settings, own_templates)
         if facts is not None:
             target.facts["network"] = facts
@@ -179,8 +181,10 @@ class JobPreparation:
             if sum(len(job.tags) for job in jobs) < len(plan.models):
                 target.restore_memory_facts({} if plan.finished is None else plan.finished.facts)
             # features are loaded even without jobs, because done.json contains their facts
-            with_templates = self._settings.uses_templates(plan.jobs)
             family = self._settings.identities.family_of(target.input)
+            with_templates = any(family.uses_templates(job.source) for job in plan.jobs)
+            if plan.jobs and not with_templates:
+                warn_of_unused_templates(target.name, target.input, "none of the networks takes any")
             inputs = family.inputs(target, self._features, with_templates)
             if plan.finished is not None and "templates" in plan.finished.facts:
                 # the templates of the models that are kept

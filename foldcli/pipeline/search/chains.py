@@ -26,6 +26,10 @@ from msa.search.search import check_query
 
 T = TypeVar("T")
 
+LARGE_BATCH = 1024
+"""Number of chains that are searched together if nothing else waits for the first ones. The hits of all are
+in memory: about a megabyte for 10,000."""
+
 # name of all files of chains
 _NAME = "chain"
 _TAB = "\t"
@@ -108,11 +112,13 @@ class ChainSearch:
         stage: the searches.
         store: stores the alignments of chains.
         locks: a chain is locked while it is searched.
+        batch: number of chains that are searched together. Targets come when all of them are searched.
     """
 
     stage: SearchStage
     store: ChainStore
     locks: TargetLocks
+    batch: int = SEARCH_BATCH
 
     def search_ahead(
         self,
@@ -160,7 +166,7 @@ class ChainSearch:
                 continue
             waiting_targets.append((target, {key: query for key, (_, query) in named_queries.items()}))
             unsearched.update({key: pair for key, pair in unfinished.items() if key not in unsearched})
-            if len(unsearched) >= SEARCH_BATCH:
+            if len(unsearched) >= self.batch:
                 yield from search_batch()
         if waiting_targets:
             yield from search_batch()

@@ -17,7 +17,7 @@ from msa.profile.pssm import ProfileQuery
 from msa.search.split_search import concatenate_hits
 
 # queries whose hits in the first database are kept until the others have been searched
-_JOINED_QUERIES = 64
+_JOINED_QUERIES = 256
 
 
 @dataclass(frozen=True)

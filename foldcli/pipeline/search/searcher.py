@@ -12,7 +12,7 @@ from foldcli.process_state import set_numba_cache_folder
 from foldcli.progress import CompilationProgress, Progress, progress_bar
 from msa.base.atomic import writing_cache
 from msa.base.errors import InputError
-from msa.database.database import TargetDatabase
+from msa.database.database import BothStrands, TargetDatabase
 from msa.database.manifest import MANIFEST
 from msa.engines.engine import Engine, ProfileCallback
 from msa.engines.hits import Hits
@@ -132,6 +132,7 @@ class DatabaseSource:
         others: further databases, which are searched with the profiles of the search of the first.
         started: see `open_search_engine`.
         molecule: kind of the sequences that are searched, PROTEIN or RNA.
+        both_strands: search the reverse complements of RNA, too.
     """
 
     db: str
@@ -139,6 +140,7 @@ class DatabaseSource:
     others: tuple[str, ...] = ()
     started: GpuProcess | None = None
     molecule: Literal["protein", "rna"] = PROTEIN
+    both_strands: bool = False
 
     def open_searcher(self) -> LocalSearcher:
         """Open the database and the search engine; first the engine if the database has to be converted.
@@ -172,6 +174,7 @@ class DatabaseSource:
         if database.path != Path(self.db):
             for remark in database.manifest.remarks():
                 logger.warning("%s: %s", self.db, remark)
+        database = BothStrands.of(database) if self.both_strands else database
         return database.with_companions([replace(self, db=db, others=()).open() for db in self.others])
 
     def _check_molecule(self, database: TargetDatabase) -> None:

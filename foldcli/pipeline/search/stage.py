@@ -8,7 +8,8 @@ from typing import Protocol
 from foldcli.errors import ServerLost
 from foldcli.inputs.complexes import Complex
 from foldcli.logs import logger
-from foldcli.pipeline.search.hit_texts import FoundHits, HitTexts
+from foldcli.pipeline.processes.background import map_in_threads
+from foldcli.pipeline.search.hit_texts import MAX_TEXT_THREADS, FoundHits, HitTexts
 from foldcli.pipeline.search.process import ProcessSearcher
 from foldcli.pipeline.targets.alignment_request import AlignmentRequest
 from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
@@ -147,7 +148,7 @@ class SearchStage:
         on_profile: ProfileCallback | None = None,
         progress: Progress | None = None,
     ) -> Iterator[SearchResult]:
-        """Search all queries and store their alignments; one failure does not stop the others.
+        """Search all queries and store their alignments, in threads; one failure does not stop the others.
 
         Yields:
             The outcome of each query, in order.
@@ -155,17 +156,22 @@ class SearchStage:
         Raises:
             ServerLost: the connection to the server is lost, so no other query can be searched.
         """
+
+        def write(found: tuple[str, FastaRecord, FoundHits]) -> SearchResult:
+            name, query, hits = found
+            try:
+                store.write(name, query, hits)
+            except Exception as error:
+                return SearchResult(name, query, error)
+            return SearchResult(name, query)
+
+        threads = min(self.settings.search.threads, MAX_TEXT_THREADS)
         while queries:
             searched = 0
             try:
-                for name, query, hits in self._search(queries, on_profile, progress):
+                for result in map_in_threads(write, self._search(queries, on_profile, progress), threads):
                     searched += 1
-                    failure: Exception | None = None
-                    try:
-                        store.write(name, query, hits)
-                    except Exception as error:
-                        failure = error
-                    yield SearchResult(name, query, failure)
+                    yield result
             except ServerLost:
                 raise
             except Exception as error:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from features.complexes.a3m import write_paired_a3m
+from features.complexes.a3m import parse_chains, write_paired_a3m
 from foldcli.inputs.complexes import Complex
 from foldcli.logs import logger
 from foldcli.outputs.done import FinishedTarget
@@ -78,7 +78,7 @@ class CacheStore:
     def write_complex(self, name: str, target: Complex, chain_alignments: Sequence[bytes]) -> None:
         """Write the alignment of a complex; see `ComplexStore`."""
         text = io.StringIO()
-        write_paired_a3m(text, chain_alignments, self.request.settings.pairing)
+        write_paired_a3m(text, parse_chains(chain_alignments), self.request.settings.pairing)
         self.write_file(self.path(name, target), text.getvalue())
 
     def write_file(self, path: Path, text: str) -> None:

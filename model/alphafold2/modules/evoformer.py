@@ -165,6 +165,9 @@ class TriangleMultiplication(nn.Module):
 class TriangleAttention(SelfAttention):
     """Triangle self-attention around the starting or ending node (Algorithms 13 and 14)."""
 
+    # whether the ending node's bias comes from the transposed pair representation
+    transposed_bias = True
+
     def __init__(self, config: PairConfig, kernels: Kernels, *, starting: bool) -> None:
         super().__init__()
         self.kernels = kernels

@@ -1,6 +1,7 @@
 """Templates laid over the tokens of a job: against OpenFold3's features and a computation by hand."""
 
 import gzip
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +29,7 @@ def rows_of(
 ) -> tuple[Atoms, Tokens, TemplateRows | None]:
     atoms = build_atoms(job)
     tokens = build_tokens(atoms)
-    return atoms, tokens, lay_templates(job, atoms, tokens, found or {})
+    return atoms, tokens, lay_templates(atoms, tokens, found or {})
 
 
 def own(query: range, template: range, chain: str | None = "A") -> OwnTemplate:
@@ -111,7 +112,8 @@ def test_an_empty_list_means_no_templates_and_none_means_the_search() -> None:
     ],
 )
 def test_damaged_templates_name_the_job(template: OwnTemplate, reason: str) -> None:
-    polymer = Polymer(MoleculeKind.PROTEIN, "MKV", ("A",), templates=(template,), line=7)
+    template = replace(template, path="job.json", line=7)
+    polymer = Polymer(MoleculeKind.PROTEIN, "MKV", ("A",), templates=(template,))
     with pytest.raises(InputError, match=rf"job\.json:7: template 1 of chain A: .*{reason}"):
         rows_of(Job("job", (polymer,), path="job.json"))
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from features.alphafold2.deterministic import distinct_rows, make_features
+from features.alphafold2.deterministic import make_features
 from features.complexes.features import complex_features, features_of_rows
-from features.complexes.rows import rows_of_file
+from features.complexes.rows import DistinctRows, rows_of_file
 from features.templates.template_features import process_templates
 from msa.alignments.complex_a3m import parse_complex_a3m
 from msa.alignments.files import Alignment, parse_alignment, read_alignment
@@ -67,7 +67,7 @@ def assert_features(ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndar
 
 def without_duplicates(alignment: Alignment) -> Alignment:
     """Drop equal rows of further species, which DeepMind does not pair."""
-    rows = distinct_rows(alignment)
+    rows = DistinctRows.of(alignment).first
     names = tuple(alignment.names[row] for row in rows)
     return Alignment(names, alignment.letters[rows], alignment.deletions[rows])
 

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from features.alphafold2.deterministic import make_features
-from features.complexes.a3m import write_paired_a3m
+from features.complexes.a3m import parse_chains, write_paired_a3m
 from features.complexes.entities import group_chains
 from features.complexes.features import complex_features, features_of_rows
 from features.complexes.pairing import PairingSettings, PairMode, PairStrategy
@@ -110,7 +110,7 @@ def test_features_of_the_written_a3m_are_those_of_the_chains(
 ) -> None:
     chosen = PairingSettings(mode, strategy)
     stream = io.StringIO()
-    write_paired_a3m(stream, chains, chosen)
+    write_paired_a3m(stream, parse_chains(chains), chosen)
     data = stream.getvalue().encode()
     if len(chains) == 1:
         assert not is_complex_a3m(data)

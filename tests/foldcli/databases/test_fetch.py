@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from features.templates.library.library import StructureLibrary
 from foldcli.databases.fetch import DatabaseFetch, fetch_database
 from foldcli.databases.sources import BUILT_IN, read_sources
 from foldcli.params.fetch import FetchReporter
@@ -155,6 +156,38 @@ def test_mmseqs_database_in_a_tar(tmp_path: Path) -> None:
     code, log = fetch(tmp_path, "--from", tmp_path / "half.tar.gz", "--overwrite")
     assert code == 3 and "half.tar.gz" in log
     assert len(TargetDatabase.open(tmp_path / "db")) == 2 and not (tmp_path / "db.fetch").exists()
+
+
+def test_rows_of_an_hhsuite_database_in_a_tar(mirror: Mirror, tmp_path: Path) -> None:
+    alignments = (
+        b"#c1\n>ss_pred\nHHHH\n>c1_consensus\nMKVLAA\n>a first\nMKV-LAAgi\n>b\nMKVLA.A\n\0"
+        b">d_consensus\nMVLS\n>e last\nMVL\nSEGE\n\0"
+    )
+    files = {"x/db_a3m.ffdata": alignments, "x/db_a3m.ffindex": b"", "x/db_hhm.ffdata": b">no\nMMMM\n\0"}
+    mirror.content = gzip.compress(tar_of(files))
+    mirror.drops = [100]
+    digest = hashlib.sha256(mirror.content).hexdigest()
+    table(tmp_path, url=mirror.url, kind="hhsuite", sha256=digest)
+    code, log = fetch(tmp_path)
+    assert code == 0 and len(mirror.requests) == 2 and "remark" not in log, log
+    database = TargetDatabase.open(tmp_path / "db")
+    rows = {database.header(index): database.sequence(index) for index in range(len(database))}
+    assert rows == {"a first": "MKVLAAGI", "b": "MKVLAA", "e last": "MVLSEGE"}
+    (tmp_path / "other.tar").write_bytes(tar_of({"x/db_hhm.ffdata": b""}))
+    table(tmp_path, url="https://example.org/other.tar", kind="hhsuite")
+    code, log = fetch(tmp_path, "--from", tmp_path / "other.tar", "--overwrite")
+    assert code == 3 and "other.tar: the archive has no alignments (*_a3m.ffdata)" in log
+    assert len(TargetDatabase.open(tmp_path / "db")) == 3
+
+
+def test_structures_in_a_tar_make_a_library(tmp_path: Path) -> None:
+    structure = Path(__file__).parents[2] / "features/templates/data/1a8o.cif.gz"
+    files = {f"mmcif_files/{structure.name}": structure.read_bytes()}
+    (tmp_path / "pdb.tar").write_bytes(tar_of(files | {"mmcif_files/bad.cif": b"data_x\n"}))
+    table(tmp_path, url="https://example.org/pdb.tar", kind="structures")
+    code, log = fetch(tmp_path, "--from", tmp_path / "pdb.tar")
+    assert code == 0 and "bad.cif" in log and "from 1 of 2 files" in log, log
+    assert len(StructureLibrary.open(tmp_path / "db")) > 0 and not (tmp_path / "db.fetch").exists()
 
 
 def test_disk_space_is_checked_first(

@@ -287,6 +287,7 @@ def test_a_job_is_never_overwritten(family: Family, export_cache: Path, tmp_path
     "options, reason",
     [
         (["--format", "boltz", "--msa-files"], "--msa-files is for --format af3"),
+        (["--format", "boltz", "--strand", "both"], "--strand is for --molecule rna"),
         (["--format", "af3", "--partial"], "--format af3 cannot be combined with --partial"),
         (["--format", "af3", "--exact"], "--exact cannot be combined with --format af3"),
     ],

@@ -1,6 +1,7 @@
 """Whole runs of an all-atom network with random parameters, from files of jobs to ranked structures."""
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,18 +12,21 @@ from click.testing import CliRunner, Result
 pytest.importorskip("rdkit")
 pytest.importorskip("biotite")
 
+from features.assembly.job import OwnTemplate
 from foldcli.cli import cli
 from foldcli.families.all_atom import AllAtomSettings, AllAtomSource
 from foldcli.families.all_atom_inputs import AllAtomInputs, make_sample
 from foldcli.families.all_atom_networks import load_network
 from foldcli.families.protocols import NetworkJob
 from foldcli.families.settings import Job
+from foldcli.inputs.complexes import Complex
 from foldcli.inputs.molecules.read import job_of_query
 from foldcli.params.openfold3 import find_parameters
 from foldcli.pipeline.network.device import NetworkMemory
 from foldcli.pipeline.network.device_workers import DeviceWorker, WorkerSettings
 from model.errors import OutOfMemory
 from msa.io.fasta import FastaRecord
+from tests.command_process import run_foldcli
 
 Run = Callable[..., Result]
 
@@ -98,6 +102,14 @@ def test_target_that_is_too_large_is_named(run: Run, tmp_path: Path) -> None:
     assert "large.fasta:1: 10,000 tokens; all-atom networks predict at most 8,192" in result.stdout
 
 
+def test_a_chain_of_a_screen_keeps_its_templates_and_its_copies_may_have_others() -> None:
+    template = OwnTemplate("data_x", (0,), (0,))
+    chains = (FastaRecord("p_A", "MKVS"),) * 2
+    first, second = job_of_query(Complex("p", chains, templates=((template,), ())), "p.json").entities
+    assert (first.chains, first.templates) == (("A",), (template,))
+    assert (second.chains, second.templates) == (("B",), ())
+
+
 def test_job_that_does_not_fit_is_refused_before_it_starts(parameters: Path, tmp_path: Path) -> None:
     class FewBytes(NetworkMemory):
         def available_bytes(self) -> int:
@@ -159,3 +171,22 @@ def test_options_of_all_atom_networks_are_refused_by_others(tmp_path: Path) -> N
     arguments = ["fold", str(tmp_path / "a.fasta"), "-o", str(tmp_path / "out"), "--params", "compact"]
     result = CliRunner().invoke(cli, [*arguments, "--num-diffusion-steps", "5"])
     assert result.exit_code == 2 and "only all-atom networks" in result.output
+
+
+@pytest.mark.slow
+def test_two_ranks_predict_what_one_predicts(run: Run, parameters: Path, tmp_path: Path) -> None:
+    assert run("fold", tmp_path / "job.fasta", samples=3, out="one").exit_code == 0
+    options = ["--params", parameters, "--device", "cpu", "--num-recycle", "0", "--num-diffusion-steps", "2"]
+    options += ["--num-diffusion-samples", "3", "--no-templates", "--db", tmp_path / "db.fasta"]
+    result = run_foldcli(
+        ["fold", tmp_path / "job.fasta", *options, "--gpus-per-target", "2", "-o", tmp_path / "two"],
+        env=os.environ | {"FOLDCLI_CACHE": str(tmp_path / "cache")},
+    )
+    assert result.returncode == 0, result.stderr
+    one, two = (json.loads((tmp_path / out / "job/job.done.json").read_text()) for out in ("one", "two"))
+    assert two["facts"]["gpus_per_target"] == 2
+    assert [model["tag"] for model in one["ranking"]] == [model["tag"] for model in two["ranking"]]
+    for path in (tmp_path / "one/job").glob("job_unrelaxed_rank_*.cif"):
+        structures = [gemmi.read_structure(str(x)) for x in (path, tmp_path / "two/job" / path.name)]
+        first, second = ([atom.pos for chain in x[0] for res in chain for atom in res] for x in structures)
+        assert max(a.dist(b) for a, b in zip(first, second, strict=True)) < 0.01

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
-from foldcli.inputs.queries import Query, read_queries
+from features.templates.library.structure_files import read_chains
+from foldcli.inputs.complexes import pair_all
+from foldcli.inputs.queries import Query, name_queries, read_queries
 from msa.base.errors import InputError
 from msa.io.fasta import FastaRecord, UnsupportedRecord
 from msa.profile.pssm import ProfileQuery
@@ -15,6 +17,7 @@ from msa.search.search import check_query
 
 GB1 = "MTYKLILNGKTLKGETTTEAVDAATAEKVFKQYANDNGVDGEWTYDDATKTFTVTE"
 UBIQUITIN = "MQIFVKTLTGKTITLEVEPSDTIENVKAKIQDKEGIPPDQQRLIFAGKQLEDGRTLSDYNIQKESTLHLVLRLRGG"
+STRUCTURES = Path(__file__).parents[2] / "features" / "templates" / "data"
 FAMILY = f">first\n{GB1}\n>second\n{GB1[:30].replace('K', 'R')}{'-' * 26}\n>third\n{GB1.replace('T', 'S')}\n"
 
 
@@ -130,7 +133,6 @@ def test_alignment_of_a_job_becomes_a_profile_query(tmp_path: Path) -> None:
             program_job(protein(), bondedAtomPairs=[[["A", 1, "SG"], ["A", 9, "SG"]]]),
             "bonds (bondedAtomPairs)",
         ),
-        (program_job(protein(templates=[{"mmcif": "data_x"}])), "custom templates"),
         (program_job(protein(unpairedMsa="")), "an empty unpairedMsa, which means no alignment"),
     ],
 )
@@ -237,6 +239,47 @@ def test_punctuation_in_json_strings_does_not_shift_lines(tmp_path: Path) -> Non
         read(tmp_path / "q.json", text)
 
 
+TEMPLATE = {"mmcif": "data_x", "queryIndices": [0, 2], "templateIndices": [5, 4]}
+
+
+def test_templates_belong_to_their_chains(tmp_path: Path) -> None:
+    two, none = protein(id=["A", "B"], templates=[TEMPLATE, TEMPLATE]), protein(id="C", templates=[])
+    (query,) = read(tmp_path / "q.json", program_job(two, none, protein(id="D")))
+    first, second, third, fourth = query.templates
+    assert first == second and len(first) == 2 and third == () and fourth is None
+    assert first[0].content == ("data_x", None, (0, 2), (5, 4)) and first[0].line > 1
+    (plain,) = read(tmp_path / "q.json", program_job(protein(), protein(id="B")))
+    assert plain.templates == ()
+    # a profile keeps them, and a screen gives them to the chain of the pair
+    (single,) = read(tmp_path / "q.json", program_job(protein(unpairedMsa=FAMILY, templates=[TEMPLATE])))
+    assert isinstance(single, ProfileQuery) and len(single.templates[0]) == 1
+    (pair,) = pair_all([FastaRecord("x", GB1)], [single])
+    assert pair.templates == (None, single.templates[0])
+
+
+def test_equal_jobs_with_other_templates_are_other_queries(tmp_path: Path) -> None:
+    jobs = [program_job(protein(templates=each)) for each in ([], [TEMPLATE], [TEMPLATE])]
+    named = name_queries(read(tmp_path / "q.json", jobs))
+    assert [name for name, _ in named] == ["job_1", "job_1_2"]
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"queryIndices": [0]}, "1 queryIndices and 2 templateIndices"),
+        ({"queryIndices": [0, 56]}, "queryIndices go up to 56: the last residue is 55"),
+        ({"templateIndices": [0, -1]}, "'templateIndices' has a negative position"),
+        ({"templateIndices": "all"}, "'templateIndices' is not a list of positions"),
+        ({"mmcif": None, "mmcifPath": "x.cif"}, "mmcifPath not found: x.cif"),
+    ],
+)
+def test_invalid_template_is_reported_with_its_line(
+    tmp_path: Path, change: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(InputError, match=rf"q\.json:\d+: {reason}"):
+        read(tmp_path / "q.json", program_job(protein(templates=[TEMPLATE | change])))
+
+
 # --- Boltz
 
 BOLTZ_START = "# a comment\nversion: 1\nsequences:\n"
@@ -259,6 +302,31 @@ def test_boltz_names_cyclic_chains(tmp_path: Path) -> None:
     (single,) = read(tmp_path / "a.yaml", BOLTZ_START + ring.replace("[B, C]", "B"))
     (several,) = read(tmp_path / "b.yaml", f"{BOLTZ_START}  - protein: {{id: A, sequence: {GB1}}}\n{ring}")
     assert single.cyclic == ("A",) and several.cyclic == ("B", "C")
+    (tmp_path / "family.a3m").write_text(FAMILY)
+    (aligned,) = read(tmp_path / "c.yaml", BOLTZ_START + ring.replace("[B, C]", "B, msa: family.a3m"))
+    assert isinstance(aligned, ProfileQuery) and aligned.cyclic == ("A",)
+
+
+def test_boltz_templates_belong_to_the_named_chains(tmp_path: Path) -> None:
+    file = STRUCTURES / "1a8o.cif.gz"
+    sequence = read_chains(file)[0].sequence[3:40]
+    text = (
+        f"{BOLTZ_START}  - protein: {{id: [B, C], sequence: {sequence}}}\n"
+        f"  - protein: {{id: D, sequence: {sequence}}}\ntemplates:\n  - cif: {file}\n"
+    )
+    (every,) = read(tmp_path / "a.yaml", text)
+    assert [len(templates) for templates in every.templates] == [1, 1, 1]
+    (some,) = read(tmp_path / "a.yaml", text + "    chain_id: C\n    template_id: A\n")
+    (template,) = some.templates[0]
+    assert some.templates == ((template,), (template,), None) and template.chain == "A"
+    assert template.query_positions[:2] == (0, 1) and template.template_positions[:2] == (3, 4)
+    for rest, reason in (
+        ("    chain_id: A\n", "template of 'A': no such protein"),
+        ("    chain_id: B\n    template_id: X\n", "has no protein chain 'X', only A"),
+        ("    force: true\n    threshold: 2\n", r"enforced by a potential \(threshold\) are not supported"),
+    ):
+        with pytest.raises(InputError, match=rf"a\.yaml:\d+: .*{reason}"):
+            read(tmp_path / "a.yaml", text + rest)
 
 
 @pytest.mark.parametrize(
@@ -269,7 +337,12 @@ def test_boltz_names_cyclic_chains(tmp_path: Path) -> None:
         (f"  - protein: {{id: A, sequence: {GB1}, msa: empty}}\n", "msa: empty"),
         (f"  - protein: {{id: A, sequence: {GB1}, msa: x.csv}}\n", "an alignment as a table"),
         (f"  - protein:\n      sequence: {GB1}\n      modifications: [{{ccd: SEP}}]\n", "modified residues"),
-        (f"  - protein: {{id: A, sequence: {GB1}}}\nproperties:\n  - affinity: {{}}\n", "properties"),
+        (f"  - protein: {{sequence: {GB1}}}\nproperties:\n  - affinity: {{}}\n", "properties (affinity)"),
+        (
+            f"  - protein: {{id: A, sequence: {GB1}}}\nconstraints:\n  - pocket: {{binder: A}}\n"
+            "  - contact: {}\n",
+            "constraints (pocket, contact)",
+        ),
     ],
 )  # fmt: skip
 def test_unsupported_boltz_job_describes_its_content(tmp_path: Path, rest: str, content: str) -> None:

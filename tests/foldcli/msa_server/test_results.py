@@ -2,8 +2,10 @@
 
 import io
 import tarfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import gemmi
 import pytest
@@ -11,6 +13,10 @@ import pytest
 from foldcli.msa_server.tickets import TicketJob
 from foldcli.msa_server.worker import SearchStages
 from foldcli.pipeline.prepare.template_stage import open_library
+from foldcli.pipeline.search.searcher import LocalSearcher
+from msa.engines.hits import Hits
+from msa.engines.settings import FOLDING_SEARCH, SearchSettings
+from msa.io.fasta import FastaRecord
 from tests.command_process import run_foldcli
 from tests.foldcli.exports.conftest import GB1, UBIQUITIN, Family
 from tests.foldcli.msa_server.conftest import QUERY, Client, Starter
@@ -118,3 +124,22 @@ def test_templates_are_those_of_the_library(start: Starter, tmp_path: Path) -> N
         polymer = gemmi.read_structure(str(tmp_path / f"{entry}.cif"))[0][chain].get_polymer()
         assert record == f">{name}\n{gemmi.one_letter_code(polymer.extract_sequence())}\n\0"
     assert client.call("/template/0abc_A") == (400, b"no such template\n")
+
+
+def test_the_search_before_the_first_ticket_makes_a_profile(stages: SearchStages) -> None:
+    found: list[tuple[SearchSettings, Hits]] = []
+
+    class RecordingSearcher(LocalSearcher):
+        def search_many(
+            self, queries: Sequence[FastaRecord], settings: SearchSettings, *arguments: Any
+        ) -> Iterator[tuple[FastaRecord, Hits]]:
+            for query, hits in super().search_many(queries, settings, *arguments):
+                found.append((settings, hits))
+                yield query, hits
+
+    first = RecordingSearcher(stages.first.database, stages.first.engine)
+    replace(stages, first=first).compile()
+    ((settings, hits),) = found
+    assert settings.num_iterations == FOLDING_SEARCH.num_iterations
+    # identical sequences would add nothing to the profile of the query
+    assert hits[0].identity < 1 and hits[0].evalue <= settings.e_profile

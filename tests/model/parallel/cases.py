@@ -1,9 +1,11 @@
 """Functions that the ranks of a test group call; see `tests.rank_processes`."""
 
+import gc
 import os
 import signal
 import subprocess
 import time
+from dataclasses import fields, replace
 from functools import cache
 from pathlib import Path
 from queue import Queue
@@ -17,16 +19,22 @@ from torch import distributed
 from model.alphafold2.modules.config import ModelConfig
 from model.alphafold2.network import AlphaFold
 from model.alphafold2.recycling import RecyclingSettings, feature_tensors, predict
+from model.alphafold3.config import AlphaFold3Config
+from model.alphafold3.inputs import AlphaFold3Inputs
+from model.alphafold3.network import AlphaFold3, Samples, Trunk
+from model.alphafold3.sampling import SeededDraws
 from model.checkpoints.alphafold2 import build_network, random_parameters
 from model.errors import RankMismatch
 from model.parallel import peer_copies
 from model.parallel import session as session_module
+from model.parallel.all_atom import ParallelAlphaFold3
 from model.parallel.communication import CommunicationRecord, RankGroup
 from model.parallel.network import ParallelAlphaFold
 from model.parallel.rank_assignment import RankAssignment
 from model.parallel.session import RankFailure, RankSession
 from model.parallel.triangle import multiply_factors
 from model.prediction import Prediction
+from tests.model.alphafold3.drawn_parameters import parameter
 from tests.model.parallel.host_driver import HostDriver, HostStream
 
 # of the pLDDT of complexes, so that a rank that forgets it is noticed
@@ -34,18 +42,107 @@ COMPLEX_SHIFT = -0.5
 
 
 @cache
-def _network(config: ModelConfig) -> AlphaFold:
+def _network(config: ModelConfig, graphs: bool = False) -> AlphaFold:
     """Return a parallel network with random parameters."""
     shift = 0.0 if config.multimer is None else COMPLEX_SHIFT
     network = build_network(config, random_parameters(config), plddt_shift=shift)
-    return ParallelAlphaFold(network, RankGroup())
+    return ParallelAlphaFold(network, RankGroup(), graphs=graphs)
 
 
 def predict_together(
-    config: ModelConfig, features: dict[str, np.ndarray], settings: RecyclingSettings
+    config: ModelConfig, features: dict[str, np.ndarray], settings: RecyclingSettings, graphs: bool = False
 ) -> Prediction:
     """Predict with random parameters."""
-    return predict(_network(config), features, settings)
+    return predict(_network(config, graphs), features, settings)
+
+
+def predict_in_bfloat16(
+    config: ModelConfig, features: dict[str, np.ndarray], settings: RecyclingSettings
+) -> Prediction:
+    """Predict with random parameters in bfloat16."""
+    network = build_network(config, random_parameters(config), dtype=torch.bfloat16)
+    return predict(ParallelAlphaFold(network, RankGroup()), features, settings)
+
+
+def predict_with_graphs(config: ModelConfig, samples: list[dict[str, np.ndarray]]) -> list[tuple[Any, Any]]:
+    """Predict samples on GPUs with fused kernels, with and without graphs; return the positions of both.
+
+    The last pair says whether each stack was captured.
+    """
+    device = torch.device("cuda", distributed.get_rank())
+    torch.cuda.set_device(device)
+    process_group = distributed.new_group(backend="nccl")
+    group, found = RankGroup(process_group), []
+    networks = [
+        ParallelAlphaFold(
+            build_network(config, random_parameters(config), device, kernels="fused"),
+            group,
+            graphs=graphs,
+        )
+        for graphs in (False, True)
+    ]
+    for features in samples:
+        found.append(tuple(predict(x, features, RecyclingSettings(3)).atom_positions for x in networks))
+    found.append(tuple(x is not None and x._graph is not None for x in networks[1].parallel_trunk.graphs))
+    # a group cannot end before the graphs that communicate in it
+    del networks
+    gc.collect()
+    distributed.destroy_process_group(process_group)
+    return found
+
+
+@cache
+def all_atom_network(config: AlphaFold3Config) -> AlphaFold3:
+    """Return an all-atom network with random parameters."""
+    shapes = {name: tuple(x.shape) for name, x in AlphaFold3(config, "reference").state_dict().items()}
+    return AlphaFold3.load(
+        config, {name: torch.from_numpy(parameter(name, shape)) for name, shape in shapes.items()}
+    )
+
+
+@cache
+def _parallel_all_atom_network(config: AlphaFold3Config) -> AlphaFold3:
+    return ParallelAlphaFold3(all_atom_network(config), RankGroup())
+
+
+def predict_all_atom(
+    config: AlphaFold3Config, inputs: AlphaFold3Inputs, samples: int, trunk: Trunk | None = None
+) -> tuple[Samples, Trunk, torch.Tensor]:
+    """Predict with random parameters, in this process alone unless a trunk is given.
+
+    Returns:
+        The prediction, its trunk, and the structures that this process draws after the given trunk.
+    """
+    network = all_atom_network(config) if trunk is None else _parallel_all_atom_network(config)
+    draws = SeededDraws(3)
+    own_trunk = network.trunk(inputs, draws, cycles=2)
+    own = network.sample(inputs, trunk or own_trunk, draws, steps=2, samples=samples)
+    return network.predict(inputs, draws, cycles=2, steps=2, samples=samples), own_trunk, own
+
+
+def all_atom_trunk_on_gpus(
+    config: AlphaFold3Config, inputs: AlphaFold3Inputs
+) -> tuple[list[torch.Tensor], torch.Tensor, torch.Tensor]:
+    """Compute a trunk and predict on GPUs in bf16, alone and together.
+
+    Returns:
+        Both trunks' single and pair representations in turn, and both predictions' structures, on the CPU.
+    """
+    device = torch.device("cuda", distributed.get_rank())
+    torch.cuda.set_device(device)
+    process_group = distributed.new_group(backend="nccl")
+    inputs = replace(inputs, **{x.name: getattr(inputs, x.name).to(device) for x in fields(inputs)})
+    tensors = all_atom_network(config).state_dict()
+    alone = AlphaFold3.load(config, tensors, "fused", device, torch.bfloat16)
+    found, predictions = [], []
+    for together in (False, True):
+        network = ParallelAlphaFold3(alone, RankGroup(process_group)) if together else alone
+        trunk = network.trunk(inputs, SeededDraws(3), cycles=2)
+        found += [trunk.single.float().cpu(), trunk.pair.float().cpu()]
+        samples = network.predict(inputs, SeededDraws(3), cycles=1, steps=2, samples=3)
+        predictions.append(samples.positions.cpu())
+    distributed.destroy_process_group(process_group)
+    return found, *predictions
 
 
 def multiply(left: torch.Tensor, right: torch.Tensor, outgoing: bool, by_channels: bool) -> Any:

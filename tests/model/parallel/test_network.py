@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from model.alphafold2.modules.config import ModelConfig
 from model.alphafold2.network import AlphaFold
@@ -56,7 +57,8 @@ def test_equal_to_one_process(
         features["extra_msa_mask"][:, -1] = 0
     settings = RecyclingSettings(1, extras=frozenset(EXTRAS))
     expected = predict(tiny, features, settings)
-    predictions = ranks.call(cases.predict_together, tiny_config, features, settings)
+    # blocks whose communication ends with them, as in graphs, where masks and rows are odd
+    predictions = ranks.call(cases.predict_together, tiny_config, features, settings, masked)
     for prediction in predictions:
         assert_equal(prediction, expected)
         # what decides about further passes must be the same on all ranks
@@ -79,3 +81,34 @@ def test_complex_equal_to_one_process(
         for name in ("iptm", "ptm", "pairwise_iptm", "ipsae", "actifptm"):
             ours, theirs = (getattr(x.scores, name) for x in (prediction, expected))
             assert ours == pytest.approx(theirs, rel=RELATIVE, nan_ok=True), name
+
+
+def test_bfloat16_is_as_exact_as_in_one_process(
+    ranks: RankProcesses, tiny_config: ModelConfig, make_features: Any
+) -> None:
+    features, settings = make_features(residues=13, iterations=1, rows=5, extra=4), RecyclingSettings(0)
+    arrays = random_parameters(tiny_config)
+    exact, half = (
+        predict(build_network(tiny_config, arrays, dtype=dtype), features, settings).atom_positions
+        for dtype in (torch.float32, torch.bfloat16)
+    )
+    bound = 1.5 * np.linalg.norm(half - exact)
+    for prediction in ranks.call(cases.predict_in_bfloat16, tiny_config, features, settings):
+        assert 0 < np.linalg.norm(prediction.atom_positions - exact) < bound
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+def test_graphs_with_communication_predict_the_same(tiny_config: ModelConfig, make_features: Any) -> None:
+    # of two lengths, and of numbers of rows that give rank 0 the same shapes
+    sizes = [(40, 8), (40, 7), (57, 8), (40, 8)]
+    samples = [make_features(residues=n, iterations=4, rows=rows, extra=6) for n, rows in sizes]
+    pair = RankProcesses(2)
+    try:
+        for *positions, captured in pair.call(cases.predict_with_graphs, tiny_config, samples):
+            assert captured == (True, True)
+            for eager, graphed in positions:
+                # biases come from columns of pairs, or from rows
+                assert np.linalg.norm(eager - graphed) < 1e-4 * np.linalg.norm(eager)
+    finally:
+        pair.close()

@@ -89,6 +89,14 @@ def test_samples_are_divided_when_memory_is_short() -> None:
     assert plan_prediction(OPENBIND, bf16_size(2048), H100).samples_at_once == 5
 
 
+def test_ranks_divide_the_trunk_and_the_samples() -> None:
+    one, two = (plan_prediction(OPENBIND, bf16_size(2048, ranks=ranks), H100) for ranks in (1, 2))
+    assert (one.samples_at_once, two.samples_at_once) == (5, 3)
+    for phase in ("templates", "alignment", "pairformer"):
+        assert two.phases[phase] < 0.8 * one.phases[phase], phase
+    assert two.phases["heads"] < one.phases["heads"] and two.phases["conditions"] == one.phases["conditions"]
+
+
 def test_parameters_are_those_of_the_file() -> None:
     for config in (OPENBIND, P2):
         plan = plan_prediction(config, bf16_size(100, half=False), H100)

@@ -2,18 +2,21 @@
 
 import random
 from dataclasses import replace
-from io import BytesIO
+from io import BytesIO, StringIO
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from msa.alignments.a3m import write_a3m
 from msa.alignments.alignment_filter import alignment_hits
 from msa.alignments.alignment_rows import a3m_rows
+from msa.alignments.m8 import write_m8
+from msa.alignments.stockholm import write_stockholm
 from msa.alphabet import LETTERS, encode
 from msa.base.errors import InputError
 from msa.database.build import BuildSettings, build_database
-from msa.database.database import TargetDatabase
+from msa.database.database import BothStrands, TargetDatabase
 from msa.engines.hits import Hits
 from msa.engines.settings import AlignmentFilter, SearchSettings, default_gap_costs
 from msa.io.fasta import FastaRecord, read_nucleotides
@@ -159,3 +162,34 @@ def test_expected_numbers_of_chance_hits(tmp_path: Path) -> None:
     ]
     for limit in (1, 3, 10):
         assert 0.5 < sum(value <= limit for value in values) / (20 * limit) < 1.6
+
+
+@pytest.mark.parametrize("iterations", [1, 3])
+def test_both_strands_are_searched_as_if_the_reverse_complements_were_sequences(
+    tmp_path: Path, iterations: int
+) -> None:
+    query, targets = relatives(random.Random(3))
+    targets = [each.translate(COMPLEMENT)[::-1] if k % 2 else each for k, each in enumerate(targets)]
+    reverse = [each.translate(COMPLEMENT)[::-1] for each in targets]
+    fasta = fasta_of(targets)
+    strands = BothStrands.of(build(tmp_path / "plus", fasta, mask=False))
+    explicit = build(tmp_path / "both", fasta + fasta_of(reverse).replace(">t", ">r"), mask=False)
+    assert (len(strands), strands.total_residues) == (len(explicit), explicit.total_residues)
+    record, settings = FastaRecord("q", query), replace(SETTINGS, num_iterations=iterations)
+    found, expected = search(record, strands, settings), search(record, explicit, settings)
+    assert sorted(table(found)) == sorted(("t" + str(name)[1:], *rest) for name, *rest in table(expected))
+    streams = [StringIO() for _ in range(3)]
+    for stream, write in zip(streams, (write_m8, write_a3m, write_stockholm), strict=True):
+        write(stream, record, found)
+    rows = [line.split("\t") for line in streams[0].getvalue().splitlines()]
+    assert len(rows) > 20 and sum(int(row[8]) > int(row[9]) for row in rows) > 8
+    lines = streams[1].getvalue().splitlines()[2:]
+    for row, hit, header, letters in zip(rows, found, lines[::2], lines[1::2], strict=True):
+        first, last = int(row[8]), int(row[9])
+        assert header.split("\t")[7:9] == [str(first - 1), str(last - 1)]
+        given = targets[int(row[1][1:])]
+        residues = given[first - 1 : last]
+        if first > last:
+            residues = given[last - 1 : first].translate(COMPLEMENT)[::-1]
+        assert residues == letters.replace("-", "").upper() == hit.aligned(query)[1].replace("-", "")
+        assert f"{row[1]}/{first}-{last} " in streams[2].getvalue()

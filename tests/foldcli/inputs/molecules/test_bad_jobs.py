@@ -50,8 +50,8 @@ CASES = {
             {"protein": {"id": "B", "sequence": "MKW", "pairedMsa": ">q\nMKW\n>r\nM-W\n"}},
         ]}, "{", "1 and 2 rows",
     ),
-    "seed that is too large": ({"modelSeeds": [2**32]} | protein(), "modelSeeds", "expected 0 to"),
-    "negative seed": ({"modelSeeds": [-1]} | protein(), "modelSeeds", "expected 0 to"),
+    "seed that is too large": ({"modelSeeds": [2**32]} | protein(), "modelSeeds", "from 0 to"),
+    "negative seed": ({"modelSeeds": [-1]} | protein(), "modelSeeds", "from 0 to"),
     "chain id with a line end": (protein(id="A\nB"), '"id"', "is not a printable word"),
     "too many tokens": (protein(sequence="ACDEFGHIKL" * 1000), "{", "10,000 tokens"),
 }  # fmt: skip

@@ -1,5 +1,6 @@
 """Tests of runs with complexes."""
 
+import gzip
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -15,6 +16,7 @@ from features.cache.entry import CorruptEntryError
 from features.complexes.features import complex_features, in_input_order
 from features.complexes.pairing import DEFAULT_PAIRING
 from features.complexes.rows import pair_chains
+from features.templates.library.structure_files import read_chains
 from foldcli.errors import SomeTargetsFailed
 from foldcli.families.alphafold2 import AlignmentInputs
 from foldcli.families.alphafold2_networks import limit_rows
@@ -40,6 +42,7 @@ from foldcli.outputs.model_files import ModelOrigin
 from foldcli.params.parameters import TEMPLATE_COPY, ModelType, find_parameters, network_kinds
 from foldcli.pipeline.network.device import NetworkMemory
 from foldcli.pipeline.prepare.complexes import ComplexStage
+from foldcli.pipeline.prepare.feature_stage import FeatureStage
 from foldcli.pipeline.prepare.features import CacheTask, cache_features
 from foldcli.pipeline.runs.prediction_plan import inspect_target
 from foldcli.pipeline.runs.run import run_targets
@@ -122,11 +125,11 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> LocalSearcher:
     return LocalSearcher(TargetDatabase.open(folder / "db"), CpuEngine())
 
 
-def fold_settings(out: Path, searcher: CountingSearcher) -> RunSettings:
+def fold_settings(out: Path, searcher: CountingSearcher, models: tuple[int, ...] = (1,)) -> RunSettings:
     """Return settings with a search."""
     alignment = AlignmentSettings(SearchSettings(), AlignmentFilter())
     search = SearchStage(searcher, alignment, show_progress=False)
-    settings = run_settings(out, multimer_num_recycles=0)
+    settings = run_settings(out, models, multimer_num_recycles=0)
     return replace(settings, search=search, identities=replace(settings.identities, request=search.request))
 
 
@@ -306,6 +309,67 @@ def test_fold_searches_each_chain_once_and_continues_after_an_interruption(
     residues = [(x[21], x[17:20]) for x in structure.read_text().splitlines() if x[12:16] == " CA "]
     assert [name for chain, name in residues if chain == "B"][:4] == ["MET", "THR", "TYR", "LYS"]
     assert [name for chain, name in residues if chain == "C"][:4] == ["MET", "GLN", "ILE", "PHE"]
+
+
+def write_templated_job(path: Path) -> np.ndarray:
+    """Write a job of a chain with a template, another copy without one, and a chain without templates.
+
+    Returns:
+        Positions of the first two residues that the template covers, 4 and 5 of the chain.
+    """
+    file = Path(__file__).parents[3] / "features/templates/data/1a8o.cif.gz"
+    template = {"queryIndices": [4, 5], "templateIndices": [10, 20]}
+    given = {"mmcif": gzip.decompress(file.read_bytes()).decode()} | template
+    chains = [(PROTEIN_A, "A", [given]), (PROTEIN_B, "B", None), (PROTEIN_A, "C", [])]
+    sequences = [
+        {"protein": {"id": name, "sequence": sequence, "templates": templates}}
+        for sequence, name, templates in chains
+    ]
+    jobs = [{"name": "complex", "sequences": sequences}, {"name": "single", "sequences": sequences[:1]}]
+    path.write_text(json.dumps(jobs))
+    return read_chains(file)[0].positions[[10, 20]]
+
+
+def test_templates_of_a_job_are_used_for_the_chain_that_they_are_given_to(
+    tmp_path: Path, database: LocalSearcher, caplog: pytest.LogCaptureFixture
+) -> None:
+    positions = write_templated_job(tmp_path / "q.json")
+    failures = Failures(tmp_path / "out", Shard())
+
+    def read() -> dict[str, Any]:
+        return dict(find_fold_targets([str(tmp_path / "q.json")], True, "BLOSUM62", tmp_path, failures))
+
+    settings = fold_settings(tmp_path / "out", CountingSearcher(database), models=(3,))
+    run_targets(list(read().items()), settings, failures)
+    done = json.loads((tmp_path / "out/complex/complex.done.json").read_text())
+    (used,) = done["facts"]["templates"]
+    assert used["id"] == "1_A" and used["evalue"] is None and used["source"].startswith("q.json:")
+    assert "A\t1_A\t1\t" in (tmp_path / "out/complex/complex_templates.tsv").read_text()
+    # model 3 for single chains takes none
+    assert "single: the templates of the job file are not used" in caplog.text
+    assert "complex: the templates" not in caplog.text
+    assert not (tmp_path / "out/single/single_templates.tsv").exists()
+    # another template is another prediction, and nothing else is
+    identity = settings.identities.identity
+    before = identity("complex", read()["complex"])
+    assert before == identity("complex", read()["complex"])
+    (tmp_path / "q.json").write_text((tmp_path / "q.json").read_text().replace("[10, 20]", "[10, 21]"))
+    assert before != identity("complex", read()["complex"])
+    # the features of the chain alone have the template
+    assert settings.search is not None
+    chains = ChainStore(CacheStore(settings.features.cache, settings.search.request))
+    write_templated_job(tmp_path / "q.json")
+    target = TargetRun(TargetFiles("complex", tmp_path / "again"), read()["complex"])
+    target.files.search_folder.mkdir(parents=True)
+    features = ComplexStage(settings.features, None, chains).load(target, with_templates=True)
+    mask = features["template_all_atom_mask"]
+    assert np.flatnonzero(mask.any((0, 2))).tolist() == [4, 5] and not mask[1:].any()
+    np.testing.assert_array_equal(features["template_all_atom_positions"][0, 4:6], positions)
+    templates = FeatureStage(settings.features, None, {"single": 0}, None, chains)._find_templates(
+        TargetRun(TargetFiles("single", tmp_path / "again"), read()["single"]), features
+    )
+    assert templates is not None
+    np.testing.assert_array_equal(templates.features["template_all_atom_positions"][0, 4:6], positions)
 
 
 def test_chain_that_another_run_searches_is_waited_for(tmp_path: Path, database: LocalSearcher) -> None:

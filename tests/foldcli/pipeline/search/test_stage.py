@@ -3,7 +3,7 @@
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from threading import Event
+from threading import Barrier, Event
 from typing import Any
 
 import pytest
@@ -12,9 +12,11 @@ from foldcli.outputs.done import DoneRecord
 from foldcli.outputs.layout import FileKind, LayoutName, TargetFiles
 from foldcli.outputs.model_files import ModelResult
 from foldcli.pipeline.search.ahead import TargetSearch
+from foldcli.pipeline.search.chains import LARGE_BATCH, ChainSearch, ChainStore
+from foldcli.pipeline.search.hit_texts import FoundHits
 from foldcli.pipeline.search.searcher import LocalSearcher
 from foldcli.pipeline.search.stage import SearchStage
-from foldcli.pipeline.search.stores import TargetStore
+from foldcli.pipeline.search.stores import CacheStore, TargetStore
 from foldcli.pipeline.targets.alignment_settings import FIRST_BATCH, AlignmentSettings
 from foldcli.pipeline.targets.locks import TargetLocks
 from foldcli.pipeline.targets.target import TargetRun
@@ -90,14 +92,16 @@ def test_search_of_a_finished_target_is_reused_if_its_files_are_unchanged(tmp_pa
     assert target.files.staged_path("hits").read_text() != "edited"
 
 
+class RecordingSearcher(LocalSearcher):
+    """A searcher that records the numbers of queries."""
+
+    def search_many(self, queries: Sequence[FastaRecord], *arguments: Any) -> Iterator[Any]:
+        """Record the number of queries, and search."""
+        self.__dict__.setdefault("sizes", []).append(len(queries))
+        return super().search_many(queries, *arguments)
+
+
 def test_first_batches_are_small_and_the_others_wait(tmp_path: Path) -> None:
-    sizes: list[int] = []
-
-    class RecordingSearcher(LocalSearcher):
-        def search_many(self, queries: Sequence[FastaRecord], *arguments: Any) -> Iterator[Any]:
-            sizes.append(len(queries))
-            return super().search_many(queries, *arguments)
-
     searcher = RecordingSearcher(build(tmp_path, f">ubq\n{UBIQUITIN}\n"), CpuEngine())
     stage = SearchStage(searcher, AlignmentSettings(SearchSettings(), AlignmentFilter()), show_progress=False)
     targets = {
@@ -105,9 +109,42 @@ def test_first_batches_are_small_and_the_others_wait(tmp_path: Path) -> None:
         for number, name in enumerate(f"t{k}" for k in range(FIRST_BATCH * 3 + 1))
     }
     store, plan = TargetStore(targets, stage.request), object()
+    sizes: list[int] = searcher.__dict__.setdefault("sizes", [])
     with TargetLocks(Event()) as locks:
         search = TargetSearch(stage, store, locks, lambda target: plan, pytest.fail, lambda text: None)  # type: ignore[arg-type]
         searched = search.search_ahead(targets.values())
         assert next(searched).name == "t0" and sizes == [FIRST_BATCH]
         assert [target.name for target in searched] == list(targets)[1:]
     assert sizes == [FIRST_BATCH, 2 * FIRST_BATCH, 1]
+
+
+def test_alignments_are_written_at_the_same_time_and_errors_stay_with_their_queries(tmp_path: Path) -> None:
+    settings = AlignmentSettings(SearchSettings(threads=2), AlignmentFilter())
+    searcher = LocalSearcher(build(tmp_path, f">ubq\n{UBIQUITIN}\n"), CpuEngine())
+    stage = SearchStage(searcher, settings, show_progress=False)
+    meeting = Barrier(2)
+
+    class Store:
+        def is_finished(self, name: str, query: FastaRecord) -> bool:
+            return False
+
+        def write(self, name: str, query: FastaRecord, hits: FoundHits) -> None:
+            meeting.wait(10)
+            if name == "b":
+                raise OSError("full")
+
+    queries = [(name, QUERY) for name in "abcd"]
+    results = [(each.name, str(each.error)) for each in stage.run(queries, Store())]
+    assert results == [("a", "None"), ("b", "full"), ("c", "None"), ("d", "None")]
+
+
+def test_chains_of_a_large_batch_are_searched_together(tmp_path: Path) -> None:
+    searcher = RecordingSearcher(build(tmp_path, f">ubq\n{UBIQUITIN}\n"), CpuEngine())
+    stage = SearchStage(searcher, AlignmentSettings(SearchSettings(), AlignmentFilter()), show_progress=False)
+    chains = [FastaRecord(f"c{k}", UBIQUITIN[k % 2 : 10 + k // 2]) for k in range(7)]
+    with TargetLocks(Event()) as locks:
+        for number, batch in enumerate((LARGE_BATCH, 3)):
+            store = ChainStore(CacheStore(tmp_path / f"cache{number}", stage.request))
+            search = ChainSearch(stage, store, locks, batch)
+            assert [each.target for each in search.search_ahead(chains, lambda chain: [chain])] == chains
+    assert searcher.__dict__["sizes"] == [7, 3, 3, 1]

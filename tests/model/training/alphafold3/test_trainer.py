@@ -12,8 +12,6 @@ from features.alphafold3.inputs import Settings, build_sample
 from features.training.crops import CropKind, TokenPlaces, choose_tokens, crop_features
 from features.training.experiment import read_complex
 from features.training.labels import MoleculeTable, molecule_table
-from model.alphafold2.modules.config import PairConfig
-from model.alphafold3.config import OPENBIND, AlphaFold3Config, AtomConfig, ConfidenceConfig, MsaModuleConfig
 from model.alphafold3.inputs import AlphaFold3Inputs
 from model.alphafold3.network import AlphaFold3
 from model.errors import ConfigError, TrainingDiverged
@@ -23,33 +21,11 @@ from model.training.alphafold3.network import PassSettings, run_pass, trained_pa
 from model.training.alphafold3.noise import SeededTrainingDraws
 from model.training.alphafold3.permutation import Crop, Experiment, Molecules, best_targets
 from model.training.alphafold3.trainer import AllAtomSample, AllAtomSettings, AllAtomTrainer
+from tests.networks import tiny_all_atom
 
 ENTRIES = Path(__file__).parents[3] / "features" / "templates" / "data"
 SETTINGS = PassSettings(copies=8, rollout_steps=2, most_cycles=1, dropout=False)
 TOKENS = 24
-
-
-def tiny_config() -> AlphaFold3Config:
-    """Return a network of a few thousand parameters."""
-    pair = PairConfig(16, 16, 2, 8, 2)
-    atoms = AtomConfig(channels=16, pair_channels=8, heads=2, blocks=1)
-    return replace(
-        OPENBIND,
-        name="tiny",
-        single_channels=32,
-        single_heads=2,
-        single_transition_factor=2,
-        pair=pair,
-        pairformer_blocks=1,
-        template_pair=pair,
-        template_blocks=1,
-        input_atoms=atoms,
-        msa=MsaModuleConfig(
-            channels=8, blocks=1, heads=2, head_channels=4, outer_channels=4, transition_factor=2
-        ),
-        diffusion=replace(OPENBIND.diffusion, channels=32, heads=2, blocks=2, noise_channels=16, atoms=atoms),
-        confidence=ConfidenceConfig(blocks=1),
-    )
 
 
 def molecules(table: MoleculeTable) -> Molecules:
@@ -76,7 +52,7 @@ def sample(name: str) -> AllAtomSample:
 
 
 def test_initial_parameters_depend_on_seed_and_name_alone() -> None:
-    config = tiny_config()
+    config = tiny_all_atom()
     networks = [AlphaFold3(replace(config, pairformer_blocks=blocks), "reference") for blocks in (1, 2, 1)]
     for network, seed in zip(networks, (1, 1, 2), strict=True):
         initialize(network, seed)
@@ -88,7 +64,7 @@ def test_initial_parameters_depend_on_seed_and_name_alone() -> None:
 
 
 def test_blocks_start_without_effect() -> None:
-    network = AlphaFold3(tiny_config(), "reference")
+    network = AlphaFold3(tiny_all_atom(), "reference")
     initialize(network, seed=1)
     single, pair = torch.randn(7, 32), torch.randn(7, 7, 16)
     updated = single.clone(), pair.clone()
@@ -106,7 +82,7 @@ def make_trainer(samples: list[AllAtomSample], initial: int = 1, **changes: obje
         initial: seed of the initial parameters.
         changes: settings of the run.
     """
-    network = AlphaFold3(tiny_config(), "reference")
+    network = AlphaFold3(tiny_all_atom(), "reference")
     initialize(network, initial)
     weights = replace(LossWeights(), distogram=0.3, plddt=0.01, pae=0.01, pde=0.01, resolved=0.01)
     settings = AllAtomSettings(learning_rate=3e-3, warmup_steps=1, losses=weights, passes=SETTINGS)

@@ -1,0 +1,89 @@
+"""Tests of all-atom predictions by several ranks against those of one process."""
+
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+import torch
+
+from model.alphafold3.confidence import Confidence
+from model.alphafold3.config import OPENBIND, P2, AlphaFold3Config
+from model.alphafold3.inputs import AlphaFold3Inputs
+from tests.model.alphafold3.test_confidence import make_inputs
+from tests.model.parallel import cases
+from tests.networks import tiny_all_atom
+from tests.rank_processes import RankProcesses
+
+RELATIVE = 1e-5
+
+
+def random_inputs(tokens: int, rows: int, masked: bool) -> AlphaFold3Inputs:
+    """Return two chains with templates and an alignment."""
+    generator = np.random.default_rng(tokens)
+    changes = {
+        "msa": np.eye(32)[generator.integers(0, 20, (rows, tokens))],
+        "msa_mask": generator.random((rows, tokens)) < (0.7 if masked else 1.1),
+        "profile": generator.random((tokens, 32)),
+        "ref_pos": generator.standard_normal((3 * tokens, 3)),
+        "token_bonds": np.eye(tokens, k=1),
+        "asym_id": np.arange(tokens) // 4,
+        "token_mask": np.arange(tokens) < tokens - masked,
+        "template_distogram": np.eye(39)[generator.integers(0, 39, (2, tokens, tokens))],
+        "template_restype": np.eye(32)[generator.integers(0, 20, (2, tokens))],
+        "template_pseudo_beta_mask": generator.random((2, tokens)) < 0.8,
+        "template_backbone_frame_mask": generator.random((2, tokens)) < 0.8,
+        "template_unit_vector": generator.standard_normal((2, tokens, tokens, 3)),
+    }
+    # all alanine or glycine would have no CB among three atoms
+    return make_inputs([7] * tokens, [3] * tokens, rows, **changes)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "rows", "samples", "masked", "transposed"),
+    [(1, 1, 1, False, False), (7, 5, 2, True, False), (13, 4, 5, False, True)],
+)
+def test_equal_to_one_process(
+    ranks: RankProcesses, tokens: int, rows: int, samples: int, masked: bool, transposed: bool
+) -> None:
+    tiny = tiny_all_atom()
+    config = replace(
+        tiny, pairformer_blocks=2, msa=replace(tiny.msa, blocks=2), transposed_ending_bias=transposed
+    )
+    inputs = random_inputs(tokens, rows, masked)
+    expected, trunk, structures = cases.predict_all_atom(config, inputs, samples)
+    parts, answers = [], ranks.call(cases.predict_all_atom, config, inputs, samples, trunk)
+    for ours, own_trunk, own in answers:
+        assert ours.positions.shape == (samples, 3 * tokens, 3)
+        pairs = [(own_trunk.pair, trunk.pair), (own_trunk.single, trunk.single)]
+        pairs += [(ours.positions, expected.positions), (ours.contacts, expected.contacts)]
+        for mine, theirs in zip(ours.confidences, expected.confidences, strict=True):
+            assert mine.chains == theirs.chains
+            names = [field.name for field in fields(Confidence) if field.name != "chains"]
+            pairs += [(getattr(mine, name), getattr(theirs, name)) for name in names]
+        for value, reference in pairs:
+            assert torch.linalg.norm(value - reference) <= RELATIVE * torch.linalg.norm(reference) + 1e-6
+        parts += own[: samples - len(parts)]
+    # after the same trunk, the division among ranks changes no bit
+    assert torch.equal(torch.stack(parts), structures)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+@pytest.mark.parametrize("config", [OPENBIND, P2], ids=["openbind", "p2"])
+def test_two_gpus_compute_what_one_computes(config: AlphaFold3Config) -> None:
+    config = replace(
+        config,
+        pairformer_blocks=2,
+        template_blocks=1,
+        msa=replace(config.msa, blocks=2),
+        diffusion=replace(config.diffusion, blocks=2),
+        confidence=replace(config.confidence, blocks=1),
+    )
+    pair = RankProcesses(2)
+    try:
+        answers = pair.call(cases.all_atom_trunk_on_gpus, config, random_inputs(77, 9, masked=False))
+    finally:
+        pair.close()
+    for trunks, alone, together in answers:
+        for ours, expected in ((trunks[2], trunks[0]), (trunks[3], trunks[1]), (together, alone)):
+            assert torch.linalg.norm(ours - expected) < 0.02 * torch.linalg.norm(expected)
