@@ -7,7 +7,6 @@ read and write all rows is subtracted. The kept rows differ because the programs
 in different order.
 """
 
-import argparse
 import resource
 import shutil
 import subprocess
@@ -16,6 +15,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+from options import parse_options
 
 from msa.alignments.row_filter import filter_rows
 from msa.alphabet import STANDARD, encode
@@ -57,10 +57,7 @@ def run_hhfilter(path: Path, arguments: list[object]) -> tuple[float, set[int]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rows", type=int, default=60_000)
-    parser.add_argument("--columns", type=int, default=400)
-    options = parser.parse_args()
+    options = parse_options(__doc__, rows=60000, columns=400)
     letters = random_family(options.rows, options.columns)
     codes = encode(letters.tobytes()).reshape(letters.shape)
     # compile the kernels

@@ -8,9 +8,10 @@ one or two proteins with ligands of the Chemical Component Dictionary, 200 to 80
 one protein with SMILES strings. A job of its own compiles the kernels before. Jobs per hour and the GPU's
 load, which is measured as in fold.py, count from the end of the first job; CPU seconds are those of all
 processes from the start on. --tiny runs few blocks on a CPU.
+
+--max-records: sequences of the database; --options: further options of the commands.
 """
 
-import argparse
 import itertools
 import json
 import sys
@@ -23,6 +24,7 @@ import numpy as np
 import safetensors.torch
 import torch
 from fold import run_foldcli, write_database
+from options import parse_options
 from runs import compile_bytecode
 
 from model.alphafold3.config import OPENBIND, AlphaFold3Config
@@ -113,14 +115,7 @@ PARAMETERS = "random.safetensors"
 
 def main() -> None:
     """Run the benchmark and print the results."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("sequences", type=Path)
-    parser.add_argument("--jobs", type=int, default=0)
-    parser.add_argument("--screen", type=int, default=0)
-    parser.add_argument("--max-records", type=int, default=None, help="sequences of the database")
-    parser.add_argument("--options", default="", help="further options of the commands")
-    parser.add_argument("--tiny", action="store_true")
-    options = parser.parse_args()
+    options = parse_options(__doc__, "sequences", jobs=0, screen=0, max_records=int, options="", tiny=False)
     config, smallest, largest, steps = OPENBIND, SMALLEST, LARGEST, ""
     if options.tiny:
         few = {"msa": replace(config.msa, blocks=2), "diffusion": replace(config.diffusion, blocks=1)}

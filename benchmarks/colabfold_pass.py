@@ -26,6 +26,8 @@ them with --no-deps: some ask for packages that the network does not use.
     absl-py 2.5.1               colabfold-kernels 0.9.0     dm-tree 0.1.10              ml-collections 1.1.0
     alphafold-colabfold 2.3.27  dm-haiku 0.0.17             jmp 0.0.4                   pyyaml 6.0.3
     tabulate 0.10.0
+
+--colabfold-python: Python that has alphafold-colabfold.
 """
 
 import argparse
@@ -34,8 +36,11 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
+
+from options import parse_options
 
 FOLDER = Path(__file__).resolve().parent
 GIB = 2**30
@@ -88,21 +93,13 @@ def cells(figures: dict[str, float] | None) -> list[str]:
     ]
 
 
-def make_parser() -> argparse.ArgumentParser:
-    """Return the parser of the options, whose defaults other benchmarks use too."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--network", choices=["multimer", "monomer"], default="multimer")
-    parser.add_argument("--lengths", default="1024,2048,4096")
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--warm-up", type=int, default=2, help="passes that are not counted")
-    parser.add_argument("--blocks", type=int, default=48)
-    parser.add_argument("--device", choices=["cuda:0", "cpu"], default="cuda:0")
-    parser.add_argument("--colabfold-kernels", choices=["fused", "xla"], default="fused")
-    parser.add_argument("--compile-mode", choices=["fast", "tuned", "full"], default="tuned")
-    parser.add_argument(
-        "--colabfold-python", default=sys.executable, help="Python that has alphafold-colabfold"
-    )
-    return parser
+def read_options(command_line: Sequence[str] | None = None) -> argparse.Namespace:
+    """Return the options, by default of the command line; other benchmarks use the defaults too."""
+    return parse_options(
+        __doc__, command_line=command_line, network=("multimer", "monomer"), lengths="1024,2048,4096",
+        repeats=3, warm_up=2, blocks=48, device=("cuda:0", "cpu"), colabfold_kernels=("fused", "xla"),
+        compile_mode=("tuned", "fast", "full"), colabfold_python=sys.executable
+    )  # fmt: skip
 
 
 def colabfold_engine(options: argparse.Namespace) -> Engine:
@@ -117,8 +114,8 @@ def colabfold_engine(options: argparse.Namespace) -> Engine:
 
 def main() -> None:
     """Print one row for each length."""
-    options = make_parser().parse_args()
-    engines = [Engine("foldcli", "multimer_pass.py", sys.executable, {}), colabfold_engine(options)]
+    options = read_options()
+    engines = [Engine("foldcli", "network_pass.py", sys.executable, {}), colabfold_engine(options)]
     skipped = set()
     columns = "residues, foldcli, peak (planned) GiB, first, ColabFold, peak (planned) GiB, compiled, ratio"
     print(f"| {columns.replace(', ', ' | ')} |")

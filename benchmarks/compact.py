@@ -21,9 +21,12 @@ angles; the bonds and angles within residues are ideal. Intervals are of 95 %, b
 
 --calibrate fits the shift of pLDDT's log odds that `foldcli train --package --scores` puts into a network's
 manifest to the lDDT-CA of the residues of the measured chains.
+
+--data: folder of the packed training data; --masked-fraction: default: that of the network's manifest;
+--recycles: default: that of the network's manifest; --chains: number of chains of each set; default all;
+--threads: threads that sample features; --json: write all scores, for `foldcli train --package`.
 """
 
-import argparse
 import json
 import os
 import time
@@ -43,6 +46,7 @@ from compact_tables import (
     regular_bonds,
     report,
 )
+from options import parse_options
 
 from features.alphafold2.alignment_depth import row_weights
 from features.alphafold2.deterministic import make_features
@@ -355,21 +359,11 @@ def evaluate(
 
 def main() -> None:
     """Evaluate a network and print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True, help="folder of the packed training data")
-    parser.add_argument("--prepared", type=Path, default=Path(gettempdir()) / "foldcli-training-data")
-    parser.add_argument("--params", default="compact")
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--masked-fraction", type=float, help="default: that of the network's manifest")
-    parser.add_argument("--recycles", type=int, help="default: that of the network's manifest")
-    parser.add_argument("--sets", default="ABCW", help="held-out sets to measure; default ABCW")
-    parser.add_argument("--no-refine", action="store_true", help="score the network's own structures")
-    parser.add_argument("--chains", type=int, help="number of chains of each set; default all")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--threads", type=int, default=4, help="threads that sample features")
-    parser.add_argument("--calibrate", action="store_true", help="fit the shift of pLDDT")
-    parser.add_argument("--json", type=Path, help="write all scores, for `foldcli train --package`")
-    options = parser.parse_args()
+    options = parse_options(
+        __doc__, data=..., prepared=Path(gettempdir()) / "foldcli-training-data", params="compact",
+        device="cuda" if torch.cuda.is_available() else "cpu", masked_fraction=float, recycles=int,
+        sets="ABCW", no_refine=False, chains=int, seed=0, threads=4, calibrate=False, json=Path
+    )  # fmt: skip
     begin = time.perf_counter()
     device = torch.device(options.device)
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32

@@ -6,9 +6,10 @@ The FASTA file (decompressed) is repeated up to the requested size; without one,
 UniRef50's mean length are used. Each program runs in its own process on the same cores. Times are the best of
 the repeats, including start-up; memory is the largest resident set. `mmseqs createdb` does not mask; tantan
 only masks, on one thread. Programs that are not installed are skipped.
+
+--folder: working folder; default: TMPDIR.
 """
 
-import argparse
 import os
 import shutil
 import subprocess
@@ -18,6 +19,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+from options import parse_options
 
 from msa.alphabet import STANDARD
 from msa.io.compression import read_bytes
@@ -71,13 +73,7 @@ def measure(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("fasta", nargs="?", type=Path)
-    parser.add_argument("--megabytes", type=float, default=500)
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--folder", type=Path, default=None, help="working folder; default: TMPDIR")
-    options = parser.parse_args()
+    options = parse_options(__doc__, "fasta?", megabytes=500.0, threads=2, repeats=3, folder=Path)
     cores = set(sorted(os.sched_getaffinity(0))[: options.threads])
     with tempfile.TemporaryDirectory(dir=options.folder) as name:
         folder, path = Path(name), Path(name) / "input.fasta"

@@ -11,9 +11,10 @@ seconds, the number of hits, queries whose hits reached the limit, seconds of th
 of the process, and a digest of the table, which must be the same on all devices.
 
 `--alignments` also writes A3M files, filtered as for folding; their time is listed.
+
+--count: use every n-th query, this many; --folder: keeps the database; default: a temporary folder.
 """
 
-import argparse
 import hashlib
 import io
 import os
@@ -21,6 +22,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from options import parse_options
 from search_gpu import write_copies
 
 from foldcli.pipeline.search.searcher import open_search_engine
@@ -86,17 +88,10 @@ def run(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--fasta", type=Path, required=True)
-    parser.add_argument("--queries", type=Path, required=True)
-    parser.add_argument("--times", type=int, default=16)
-    parser.add_argument("--count", type=int, help="use every n-th query, this many")
-    parser.add_argument("--device", default="cuda")
-    parser.add_argument("--runs", nargs="*", default=["300x1", "300x3", "10000x1", "10000x3"])
-    parser.add_argument("--alignments", action="store_true")
-    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--folder", type=Path, help="keeps the database; default: a temporary folder")
-    options = parser.parse_args()
+    options = parse_options(
+        __doc__, fasta=..., queries=..., times=16, count=int, device="cuda", runs=["300x1", "300x3",
+        "10000x1", "10000x3"], alignments=False, threads=len(os.sched_getaffinity(0)), folder=Path
+    )  # fmt: skip
     queries = list(read_fasta(options.queries))
     if options.count:
         queries = queries[:: len(queries) // options.count][: options.count]

@@ -14,6 +14,9 @@ network is model_3_ptm with random parameters, 3 recycles. The rows:
 For each run, the phases of its start are printed. Python's bytecode is compiled before, as installers do. The
 GPU's load is the share of samples (nvidia-smi, ten a second) with any kernel running, between the beginning
 and the end of the process. On a machine without a GPU, `--tiny` runs a tiny network instead.
+
+--many: also run this many targets; --options: further options of fold; --tiny: run a tiny network;
+--max-records: sequences of the database.
 """
 
 import argparse
@@ -32,6 +35,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from options import parse_options
 from runs import compile_bytecode, network_config, python_environment, write_random_parameters
 
 from features.alphafold2.sampling import SamplingSettings, sample_features
@@ -249,14 +253,7 @@ def write_targets(path: Path, records: list[FastaRecord], targets: int) -> float
 
 def main() -> None:
     """Run the benchmark and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("sequences", type=Path)
-    parser.add_argument("--targets", type=int, default=48)
-    parser.add_argument("--many", type=int, default=0, help="also run this many targets")
-    parser.add_argument("--options", default="", help="further options of fold")
-    parser.add_argument("--tiny", action="store_true", help="run a tiny network")
-    parser.add_argument("--max-records", type=int, default=None, help="sequences of the database")
-    options = parser.parse_args()
+    options = parse_options(__doc__, "sequences", targets=48, many=0, options="", tiny=False, max_records=int)
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         records = list(itertools.islice(read_fasta(options.sequences), options.max_records))

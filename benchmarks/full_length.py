@@ -16,6 +16,8 @@ from real proteins. Prints the fraction of the families of all domains that is r
 positive, averaged over queries: a decoy, or a domain whose fold is not that of a joined domain.
 
 Tools are those of sensitivity.py with one iteration; programs that are not installed are skipped.
+
+--domains: folder with db.fasta(.gz) and labels.tsv; --tools: comma-separated; --device: device of foldcli.
 """
 
 import argparse
@@ -26,6 +28,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
+from options import parse_options
 from sensitivity import TOOLS, Benchmark, HitTable
 
 from msa.io.fasta import FastaRecord, read_fasta
@@ -192,16 +195,10 @@ def compare_on_joined_domains(tools: list[str], options: argparse.Namespace) -> 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("proteins", type=Path, help="FASTA file of queries and targets")
-    parser.add_argument("--queries", type=int, default=QUERIES)
-    parser.add_argument("--seed", type=int, default=23)
-    parser.add_argument("--exclude-seed", type=int, help="leave out the queries of this seed")
-    parser.add_argument("--domains", type=Path, help="folder with db.fasta(.gz) and labels.tsv")
-    parser.add_argument("--tools", default=",".join(("foldcli", *PEERS)), help="comma-separated")
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--device", default="cpu", help="device of foldcli")
-    options = parser.parse_args()
+    options = parse_options(
+        __doc__, "proteins", queries=QUERIES, seed=23, exclude_seed=int, domains=Path,
+        tools=",".join(("foldcli", *PEERS)), threads=2, device="cpu"
+    )  # fmt: skip
     tools = [tool for tool in options.tools.split(",") if not TOOLS[tool][0] or shutil.which(TOOLS[tool][0])]
     compare_tools(tools, options)
     if options.domains:

@@ -8,9 +8,10 @@ recycle. Only one block of each stack runs: the peak is that of all blocks. --le
 
 It prints the planned peak beside the largest peaks of a GPU's tensors and of the memory that torch reserved
 for them, or the allocation that failed, and the seconds of the prediction with these blocks.
+
+--networks: and numbers of templates.
 """
 
-import argparse
 import itertools
 import multiprocessing
 import tempfile
@@ -22,6 +23,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from options import parse_options
 from random_inputs import ROWS, monomer_features
 from torch import distributed
 
@@ -75,7 +77,7 @@ def predict_rank(
     memory = NetworkMemory(str(device), ranks=gpus)
     available = memory.available_bytes()
     length = residues or longest(config, templates, gpus, available)
-    drawn = monomer_features(length, templates, EXTRA_ROWS)
+    drawn = monomer_features(length, templates, extra_rows=EXTRA_ROWS)
     features = {name: np.broadcast_to(x, (PASSES, *x.shape[1:])) for name, x in drawn.items()}
     plan = plan_passes(memory, network, features)
     assert plan is not None
@@ -95,13 +97,7 @@ def predict_rank(
 
 def main() -> None:
     """Print a line for each rank of each case."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--gpus", type=int, nargs="+", default=[1, 2])
-    parser.add_argument(
-        "--networks", nargs="+", default=["model_3_ptm:0", "model_1_ptm:4"], help="and numbers of templates"
-    )
-    parser.add_argument("--lengths", type=int, nargs="+", default=[0], help="0: the longest planned one")
-    options = parser.parse_args()
+    options = parse_options(__doc__, gpus=[1, 2], networks=["model_3_ptm:0", "model_1_ptm:4"], lengths=[0])
     context = multiprocessing.get_context("spawn")
     for gpus, network, length in itertools.product(options.gpus, options.networks, options.lengths):
         name, _, templates = network.partition(":")

@@ -8,11 +8,11 @@ compared. Columns: relative RMS difference of the representations;
 RMS difference of coordinates with and without superposition, of pLDDT (0 to 100), PAE and pTM.
 """
 
-import argparse
 from pathlib import Path
 
 import numpy as np
 import torch
+from options import parse_options
 from parity import parity_network, read_arrays, rms, run_iterations
 
 from model.alphafold2.multimer.draws import PhiloxMsaDraws
@@ -52,10 +52,7 @@ def table_cells(results: dict[str, np.ndarray], reference: dict[str, np.ndarray]
 
 def main() -> None:
     """Print a table for each network."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--device", default="cuda")
-    parser.add_argument("--blocks", type=int, default=48)
-    options = parser.parse_args()
+    options = parse_options(__doc__, device="cuda", blocks=48)
     variants = [("reference", torch.bfloat16)]
     if options.device != "cpu":
         variants += [("fused", torch.float32), ("fused", torch.bfloat16)]

@@ -40,22 +40,24 @@ def template_arrays(residues: int, templates: int) -> Arrays:
     return {"template_aatype": aatype, "template_all_atom_positions": positions, "mask": mask}
 
 
-def monomer_features(residues: int, templates: int, extra_rows: int = EXTRA_ROWS) -> Arrays:
+def monomer_features(residues: int, templates: int, rows: int = ROWS, extra_rows: int = EXTRA_ROWS) -> Arrays:
     """Return features of one iteration of the monomer network."""
     arrays = template_arrays(residues, templates)
     arrays["template_all_atom_masks"] = arrays.pop("mask")
     present = (np.arange(SLOTS) < templates).astype(np.float32)
-    features = random_features(residues, ROWS, extra_rows)
+    features = random_features(residues, rows, extra_rows)
     return features | {name: array[None] for name, array in (arrays | {"template_mask": present}).items()}
 
 
-def multimer_features(residues: int, templates: int) -> Arrays:
+def multimer_features(
+    residues: int, templates: int, rows: int = ROWS, extra_rows: int = EXTRA_ROWS
+) -> Arrays:
     """Return features of a complex of two chains."""
     random = np.random.default_rng(0)
     arrays = template_arrays(residues, templates)
     arrays["template_all_atom_mask"] = arrays.pop("mask")
     chain = (np.arange(residues) >= residues // 2).astype(np.int64)
-    msa = random.integers(0, 22, (ROWS + EXTRA_ROWS, residues))
+    msa = random.integers(0, 22, (rows + extra_rows, residues))
     msa[0] %= 20
     return arrays | {
         "aatype": msa[0],

@@ -7,13 +7,12 @@ five structures that are broken on purpose. CPU seconds are those of all threads
 times are longer.
 """
 
-import argparse
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import gemmi
 import numpy as np
+from options import parse_options
 
 from model.errors import RelaxError
 from model.relax.amber import RelaxSettings, relax
@@ -120,11 +119,7 @@ def report(name: str, structure: gemmi.Structure, settings: RelaxSettings) -> No
 
 def main() -> None:
     """Relax the files, with and without violations, and broken structures."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("files", type=Path, nargs="+")
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--device", choices=["cpu", "gpu", "auto"], default="cpu")
-    arguments = parser.parse_args()
+    arguments = parse_options(__doc__, "files+", threads=2, device=("cpu", "gpu", "auto"))
     settings = RelaxSettings(threads=arguments.threads, device=arguments.device)
     structures = [read_structure(path).structure for path in arguments.files]
     print(f"expected on two idle cores: {_EXPECTED}")

@@ -10,10 +10,10 @@ A screen of one pair, with an empty cache, compiles the kernels before. The GPU'
 fold.py. With --designs, the preys are random sequences, such as designed binders, without relatives in the
 database, so that all complexes share the bait's alignment; structures per hour are printed, next to those of
 ColabFold's engine, whose passes of a complex of this length are timed afterwards as in colabfold_pass.py: an
-upper bound, without its features and files. `--tiny` runs a tiny network on a machine without a GPU.
+upper bound, without its features and files. --tiny runs a tiny network on a machine without a GPU,
+--colabfold-python names a Python that has alphafold-colabfold, and --options are further ones of screen.
 """
 
-import argparse
 import itertools
 import tempfile
 from pathlib import Path
@@ -21,6 +21,7 @@ from pathlib import Path
 import colabfold_pass
 import numpy as np
 from fold import run_foldcli, write_database
+from options import parse_options
 from runs import compile_bytecode, network_config, write_random_parameters
 
 from msa.io.fasta import FastaRecord, read_fasta
@@ -66,7 +67,7 @@ def time_colabfold(python: str | None, residues: int, tiny: bool) -> None:
     """Print the structures per hour of ColabFold's engine for complexes of this length."""
     arguments = [] if python is None else ["--colabfold-python", python]
     arguments += ["--device", "cpu", "--blocks", "1", "--repeats", "1", "--warm-up", "1"] if tiny else []
-    options = colabfold_pass.make_parser().parse_args(arguments)
+    options = colabfold_pass.read_options(arguments)
     figures = colabfold_pass.run_engine(colabfold_pass.colabfold_engine(options), options, residues)
     if isinstance(figures, str):
         print(f"ColabFold's engine is skipped: {figures}")
@@ -78,17 +79,10 @@ def time_colabfold(python: str | None, residues: int, tiny: bool) -> None:
 
 def main() -> None:
     """Run the benchmark and print the results."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("sequences", type=Path)
-    parser.add_argument("--baits", type=int, default=10)
-    parser.add_argument("--preys", type=int, default=20)
-    parser.add_argument("--designs", type=int, default=0, help="random preys instead of drawn ones")
-    parser.add_argument("--design-length", type=int, default=64)
-    parser.add_argument("--max-records", type=int, default=None, help="sequences of the database")
-    parser.add_argument("--options", default="", help="further options of screen")
-    parser.add_argument("--tiny", action="store_true", help="a tiny network, for machines without a GPU")
-    parser.add_argument("--colabfold-python", help="Python that has alphafold-colabfold")
-    arguments = parser.parse_args()
+    arguments = parse_options(
+        __doc__, "sequences", baits=10, preys=20, designs=0, design_length=64, max_records=int, options="",
+        tiny=False, colabfold_python=str
+    )  # fmt: skip
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         records = list(itertools.islice(read_fasta(arguments.sequences), arguments.max_records))

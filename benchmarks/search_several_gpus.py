@@ -8,16 +8,18 @@ Runs all engines in one process, one after the other: a search that includes the
 search, the output lists for each GPU the seconds that its host thread spent queuing launches, the seconds of
 the filter on the GPU, and those of alignment, including waits; then the CPU seconds of this process, which
 merges, selects and writes (with one GPU it also does the GPU's host work).
+
+database: from foldcli createdb.
 """
 
-import argparse
 import hashlib
 import io
 import statistics
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
+
+from options import parse_options
 
 from foldcli.pipeline.search.searcher import open_search_engine
 from msa.alignments.m8 import write_m8
@@ -69,12 +71,9 @@ def print_stages(workers: list[Any], before: list[dict[str, float]], run: Run) -
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("database", type=Path, help="from foldcli createdb")
-    parser.add_argument("queries", type=Path)
-    parser.add_argument("--devices", nargs="+", default=["cuda:0", "cuda:0,1", "cuda:0,1,2,3"])
-    parser.add_argument("--repeats", type=int, default=3)
-    options = parser.parse_args()
+    options = parse_options(
+        __doc__, "database", "queries", devices=["cuda:0", "cuda:0,1", "cuda:0,1,2,3"], repeats=3
+    )  # fmt: skip
     queries, database = list(read_fasta(options.queries)), TargetDatabase.open(options.database)
     print(f"{len(queries)} queries, {len(database)} targets, {database.total_residues} residues", flush=True)
     first: tuple[float, str] | None = None

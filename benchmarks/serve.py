@@ -15,7 +15,6 @@ the median results, and the throughput divided by that of `foldcli search --form
 before that, the time of this command with one query, which compiles kernels.
 """
 
-import argparse
 import contextlib
 import json
 import math
@@ -32,6 +31,8 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import IO
+
+from options import parse_options
 
 from foldcli.server.client import RemoteSearcher
 from msa.database.database import TargetDatabase
@@ -155,16 +156,10 @@ def answer_seconds(url: str, query: FastaRecord, end: float) -> float | None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("db")
-    parser.add_argument("--residues", type=int, default=300, help="residues of a query")
-    parser.add_argument("--times", type=int, default=100, help="queries over one connection")
-    parser.add_argument("--processes", type=int, default=20, help="queries through processes of their own")
-    parser.add_argument("--cold", type=int, default=3, help="searches without a server")
-    parser.add_argument("--device", default="auto")
-    parser.add_argument("--seconds", type=float, default=60, help="after which these clients give up")
-    parser.add_argument("--http-clients", type=int, default=0, help="clients of ColabFold's protocol")
-    arguments = parser.parse_args()
+    arguments = parse_options(
+        __doc__, "db", residues=300, times=100, processes=20, cold=3, device="auto", seconds=60.0,
+        http_clients=0
+    )  # fmt: skip
     database = TargetDatabase.open(arguments.db)
     if arguments.http_clients:
         queries = queries_from(database, arguments.http_clients, arguments.residues)

@@ -5,10 +5,10 @@ The large library repeats the embedded one's states, of which a share is replace
     python benchmarks/structure_search.py --chains 1000000 --models 500 --device cuda
 """
 
-import argparse
 import time
 
 import numpy as np
+from options import parse_options
 
 from features.templates.library.library import StructureLibrary
 from features.templates.structures.scores import state_profile
@@ -43,12 +43,7 @@ class _RepeatedLibrary:
 
 def main() -> None:
     """Print seconds of each search."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--chains", type=int, default=100_000)
-    parser.add_argument("--models", type=int, default=20)
-    parser.add_argument("--device", default="auto")
-    parser.add_argument("--threads", type=int, default=2)
-    arguments = parser.parse_args()
+    arguments = parse_options(__doc__, chains=100000, models=20, device="auto", threads=2)
     small, settings = OpenLibrary.open(None), StructureSearchSettings(threads=arguments.threads)
     engine = open_search_engine(arguments.device)
     picked = np.linspace(500, len(small.library) - 500, arguments.models).astype(int)

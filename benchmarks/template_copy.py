@@ -13,13 +13,13 @@ residues alone. A second table compares expected and observed lDDT-CA of the mod
 factor of completeness, aligned neighbours, coverage, lDDT).
 """
 
-import argparse
 import io
 import lzma
 import time
 from pathlib import Path
 
 import numpy as np
+from options import parse_options
 
 from features.chemistry.residues import CA
 from features.templates.candidates import TemplateHits
@@ -133,14 +133,9 @@ def compare_models(library: StructureLibrary, results: dict[int, TemplateHits]) 
 
 def main() -> None:
     """Print the mean lDDT-CA of copied templates by identity."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--every", type=int, default=4)
-    parser.add_argument("--alignments", type=Path)
-    parser.add_argument("--library", type=Path, default=EMBEDDED)
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--residues", type=Path)
-    arguments = parser.parse_args()
+    arguments = parse_options(
+        __doc__, every=4, alignments=Path, library=EMBEDDED, threads=2, device="cpu", residues=Path
+    )  # fmt: skip
     library = StructureLibrary.open(arguments.library)
     settings = TemplateSettings(threads=arguments.threads)
     full_atom = [index for index in range(len(library)) if library.source(index) != "cgdms"]

@@ -4,18 +4,18 @@ usage: python benchmarks/template_coverage.py SEQUENCES.fasta.gz [--count 300] [
                                               [--library LIBRARY] [--device auto] [--threads N]
 
 Random sequences are searched against SEQUENCES with the settings of `fold`, and the profile of the alignment
-against the structure library; for comparison, also the sequence alone. --alignments keeps the alignments,
-as input for benchmarks/template_search.py. Coverage counts the aligned residues of the best-covering
+against the structure library; for comparison, also the sequence alone. --alignments keeps the alignments.
+Coverage counts the aligned residues of the best-covering
 template, or all residues between its alignment's ends.
 """
 
-import argparse
 import io
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from options import parse_options
 
 from features.templates.library.library import EMBEDDED, StructureLibrary
 from features.templates.library.settings import TemplateSettings
@@ -58,14 +58,9 @@ def print_coverage(
 
 def main() -> None:
     """Print the coverage without and with an alignment."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("sequences")
-    parser.add_argument("--count", type=int, default=300)
-    parser.add_argument("--alignments", type=Path)
-    parser.add_argument("--library", type=Path, default=EMBEDDED)
-    parser.add_argument("--device", default="auto")
-    parser.add_argument("--threads", type=int, default=2)
-    arguments = parser.parse_args()
+    arguments = parse_options(
+        __doc__, "sequences", count=300, alignments=Path, library=EMBEDDED, device="auto", threads=2
+    )  # fmt: skip
     library = StructureLibrary.open(arguments.library)
     database = DatabaseSource(arguments.sequences, arguments.device).open()
     lengths = database.arrays.lengths

@@ -10,9 +10,10 @@ operations and with plain PyTorch.
 
 Times are those of CUDA graphs, so that the launching CPU does not count. Memory is the peak of a pass without
 a graph, beyond its inputs. cuEquivariance is timed if it is installed.
+
+--blocks: number of block sizes.
 """
 
-import argparse
 import multiprocessing
 import traceback
 from collections.abc import Callable, Sequence
@@ -23,6 +24,7 @@ from statistics import median
 from typing import Any
 
 import torch
+from options import parse_options
 
 from cuda.fused.attention import differentiable as attention
 from cuda.fused.transition import TransitionWeights
@@ -262,10 +264,7 @@ def time_blocks(shapes: Sequence[tuple[int, int]]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--parts", default="block,transition,multiplication,attention")
-    parser.add_argument("--blocks", type=int, default=len(BLOCKS), help="number of block sizes")
-    options = parser.parse_args()
+    options = parse_options(__doc__, parts="block,transition,multiplication,attention", blocks=len(BLOCKS))
     parts: dict[str, Callable[[], None]] = {
         "block": partial(time_blocks, BLOCKS[: options.blocks]),
         "transition": time_transition,

@@ -21,7 +21,7 @@ COMMANDS = {
     "fold": "Predict structures of proteins and other molecules: search, cache-features, predict.",
     "screen": "Predict many complexes of the same chains, and rank them.",
     "createdb": "Build a target database from FASTA files, or a structure library.",
-    "db": "Fetch sequence databases, and list those that are known.",
+    "db": "Fetch databases of sequences or structures, and list those that are known.",
     "search": "Search a target database with protein queries.",
     "templates": "Search a structure library for templates, and write tables or AlphaFold 3's entries.",
     "merge-hits": "Merge the hits of searches of all parts of a split database.",

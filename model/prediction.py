@@ -106,11 +106,6 @@ class ComplexScores(PairScores):
     actifptm: float
     pairwise_actifptm: np.ndarray
 
-    @property
-    def ranking_confidence(self) -> float:
-        """The confidence by which models of a complex are ranked."""
-        return complex_confidence(self.ptm, self.iptm)
-
 
 def complex_confidence(ptm: float | None, iptm: float | None) -> float:
     """Return AlphaFold-Multimer's confidence in a complex, 0.8 ipTM + 0.2 pTM; missing values count as 0."""
@@ -156,7 +151,6 @@ class Prediction:
         atom_plddt: float64 [A], 0 to 100; None for networks that predict it for residues only.
         ptm: 0 to 1, or None for networks without a PAE head.
         pae: float32 [N, N], Å, or None for networks without a PAE head; the row is the token that is aligned.
-        max_pae: largest possible PAE, Å, or None.
         ranking_score: the score of the network's authors, by which models are ranked; None without.
         num_recycles: number of passes after the first.
         tolerances: change of the CA distances in each recycle, Å.
@@ -174,7 +168,6 @@ class Prediction:
     atom_plddt: np.ndarray | None = None
     ptm: float | None = None
     pae: np.ndarray | None = None
-    max_pae: float | None = None
     ranking_score: float | None = None
     num_recycles: int = 0
     tolerances: tuple[float, ...] = ()

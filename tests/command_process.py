@@ -21,9 +21,14 @@ from typing import Any
 # what commands import when they are called
 _PRELOADED = (
     "torch", "numba", "Bio.Align", "gemmi", "matplotlib.figure", "safetensors.numpy", "yaml", "zstandard",
-    "features.cache.cache", "foldcli.cli", "foldcli.__main__", "foldcli.pipeline.runs.cache_run",
-    "foldcli.pipeline.runs.run", "foldcli.search_runs.settings", "foldcli.pipeline.search.searcher",
-    "model.alphafold2.network", "msa.cpu.engine", "msa.database.build", "multiprocessing.spawn",
+    "features.alphafold2.compiled_sampling", "features.alphafold3.samples", "features.cache.cache",
+    "features.templates.search", "foldcli.cli", "foldcli.__main__", "foldcli.commands.fold",
+    "foldcli.commands.search", "foldcli.databases.build", "foldcli.exports.run",
+    "foldcli.inputs.molecules.read", "foldcli.pipeline.runs.cache_run", "foldcli.pipeline.runs.prediction",
+    "foldcli.pipeline.runs.run", "foldcli.pipeline.search.searcher",
+    "foldcli.report.make", "foldcli.search_runs.start", "foldcli.search_runs.table",
+    "model.alphafold2.network", "model.output.files", "msa.cpu.engine", "msa.database.build",
+    "msa.search.scoring.kernels", "multiprocessing.spawn",
 )  # fmt: skip
 _LOCK = Lock()
 
@@ -90,6 +95,10 @@ def _serve() -> None:
 
     for name in _PRELOADED:
         importlib.import_module(name)
+    from msa.io.fasta_blocks import FastaBlock, parse_block
+
+    # with its first kernel, numba loads what all of them need
+    parse_block(FastaBlock("", 1, b">a\nA\n"))
     # the system removes ended processes that wait for commands
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     for line in sys.stdin:

@@ -2,6 +2,7 @@
 
 import ast
 from collections import Counter
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -21,18 +22,24 @@ HEAVY = {"torch", "numba", "numpy", "Bio", "gemmi", "safetensors", "triton", "ma
 LIGHT = ("foldcli/*.py", "foldcli/commands/*.py", "foldcli/options/*.py")
 
 
-def imported_modules(path: Path, top_level_only: bool = False) -> set[str]:
-    """Return the dotted names of the modules that a file imports, anywhere or at its top level only."""
+@cache
+def import_statements(path: Path, top_level_only: bool = False) -> list[tuple[str, list[str]]]:
+    """Return the imports of a file: the module after `from`, or "", and the imported names."""
     tree = ast.parse(path.read_text())
-    nodes = tree.body if top_level_only else ast.walk(tree)
-    names: set[str] = set()
-    for node in nodes:
+    found = []
+    for node in tree.body if top_level_only else ast.walk(tree):
         if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
+            found.append(("", [alias.name for alias in node.names]))
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative import"
-            names.add(node.module or "")
-    return names
+            found.append((node.module or "", [alias.name for alias in node.names]))
+    return found
+
+
+def imported_modules(path: Path, top_level_only: bool = False) -> set[str]:
+    """Return the dotted names of the modules that a file imports, anywhere or at its top level only."""
+    statements = import_statements(path, top_level_only)
+    return {name for module, names in statements for name in ([module] if module else names)}
 
 
 @pytest.mark.parametrize("package", ALLOWED)
@@ -81,12 +88,9 @@ def test_imports_have_no_circles(root: Path) -> None:
     imports: dict[str, set[str]] = {}
     for module, path in paths.items():
         found: set[str] = set()
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Import):
-                found |= {alias.name for alias in node.names} & paths.keys()
-            elif isinstance(node, ast.ImportFrom) and node.module:
-                submodules = {f"{node.module}.{alias.name}" for alias in node.names}
-                found |= submodules & paths.keys() or {node.module} & paths.keys()
+        for parent, names in import_statements(path):
+            submodules = {f"{parent}.{name}" for name in names} if parent else set(names)
+            found |= submodules & paths.keys() or {parent} & paths.keys()
         imports[module] = found
     # remove modules that import no remaining module until none is left, or only circles are
     while leaves := {module for module, found in imports.items() if not found & imports.keys()}:
@@ -126,10 +130,6 @@ def test_rooms_import_downwards_only_and_are_small(root: Path) -> None:
 
 def imported_names(path: Path) -> set[str]:
     """Return the dotted names of the modules that a file imports; of packages those of their modules."""
-    names: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            names |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
-    return names
+    statements = import_statements(path)
+    submodules = {f"{module}.{name}" if module else name for module, names in statements for name in names}
+    return submodules | {module for module, _ in statements if module}

@@ -30,7 +30,7 @@ def make_features(
 
     Args:
         alignments: at least one, all of the same query. A query alone is an alignment of one row.
-        templates: result of `features.templates.template_features.process_templates`; default no templates.
+        templates: see `make_template_features`; default no templates.
 
     Raises:
         InputError: there is no alignment, or the alignments have different queries.

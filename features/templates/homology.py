@@ -50,7 +50,6 @@ class HomologyModel:
         positions: float32 [residues, 37, 3], Å; 0 for absent atoms.
         mask: bool [residues, 37], atoms of the model; residues that are left out have none.
         expected_lddt: float32 [residues], expected lDDT-CA from 0 to 100; 0 for residues that are left out.
-        closed_loops: number of loops that were built.
     """
 
     template: TemplateCandidate
@@ -58,7 +57,6 @@ class HomologyModel:
     positions: np.ndarray = field(repr=False)
     mask: np.ndarray = field(repr=False)
     expected_lddt: np.ndarray = field(repr=False)
-    closed_loops: int
 
     @property
     def modelled(self) -> np.ndarray:
@@ -101,7 +99,7 @@ def copy_template(query: str, candidate: TemplateCandidate, chain: TemplateChain
     for start, end in loops:
         expected[start:end] = _LOOP_LDDT
     expected = (100 * expected.clip(max=1) * mask[:, CA]).astype(np.float32)
-    return HomologyModel(candidate, encode_query(query), positions, mask, expected, len(loops))
+    return HomologyModel(candidate, encode_query(query), positions, mask, expected)
 
 
 def _copy_atoms(

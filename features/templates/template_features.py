@@ -1,4 +1,4 @@
-"""Template features: empty, made from template chains, or converted from DeepMind's raw arrays."""
+"""Template features: empty, or made from template chains."""
 
 from collections.abc import Mapping, Sequence
 
@@ -7,12 +7,6 @@ import numpy as np
 from features.chemistry.residues import CA, CB, GLYCINE, encode_msa
 from features.templates.library.chains import BACKBONE_ATOMS, TemplateChain
 from msa.base.residues import ATOM37, GAP
-
-# The network's residue code for each HHblits code. HHblits orders residues alphabetically by letter (A, C, D,
-# …, Y), then X and gap.
-HHBLITS_TO_AATYPE = np.array(
-    [0, 4, 3, 6, 13, 7, 8, 9, 11, 10, 12, 2, 14, 5, 1, 15, 16, 19, 17, 18, 20, 21], np.int32
-)
 
 
 def no_templates(length: int) -> dict[str, np.ndarray]:
@@ -53,7 +47,7 @@ def make_template_features(
         positions[k, query] = chain.positions[template]
         masks[k, query] = chain.mask[template]
         sum_probs[k] = expected_pairs
-    return _with_pseudo_beta(aatype, positions, masks, sum_probs)
+    return with_pseudo_beta(aatype, positions, masks, sum_probs)
 
 
 def without_side_chains(features: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -63,23 +57,7 @@ def without_side_chains(features: Mapping[str, np.ndarray]) -> dict[str, np.ndar
     return {**features, "template_all_atom_masks": mask, "template_all_atom_positions": positions}
 
 
-def process_templates(raw: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Convert the arrays of DeepMind's template search into cached template features.
-
-    Args:
-        raw: `template_aatype` one-hot [T, R, 22] in HHblits' order, `template_all_atom_positions`
-            [T, R, 37, 3] in Å, `template_all_atom_masks` [T, R, 37], `template_sum_probs` [T, 1].
-
-    Returns:
-        The features that `no_templates` returns, for T templates. Pseudo-beta is CB, or CA for glycine.
-    """
-    aatype = HHBLITS_TO_AATYPE[np.argmax(raw["template_aatype"], axis=-1)]
-    positions = np.asarray(raw["template_all_atom_positions"], np.float32)
-    masks = np.asarray(raw["template_all_atom_masks"], np.float32)
-    return _with_pseudo_beta(aatype, positions, masks, np.asarray(raw["template_sum_probs"], np.float32))
-
-
-def _with_pseudo_beta(
+def with_pseudo_beta(
     aatype: np.ndarray, positions: np.ndarray, masks: np.ndarray, sum_probs: np.ndarray
 ) -> dict[str, np.ndarray]:
     """Return all features, with the positions and mask of CB, or CA for glycine."""

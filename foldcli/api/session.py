@@ -13,10 +13,21 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 import click
 
+from foldcli.api.results import predictions_of
 from foldcli.commands.fold import command
 from foldcli.errors import NotRelaxed, NotReported, SomeTargetsFailed, TargetFailed
+from foldcli.families.registry import find_family
+from foldcli.inputs.failures import Failures
+from foldcli.inputs.queries import QuerySources, read_named_queries
+from foldcli.inputs.targets import find_fold_targets
 from foldcli.logs import logger
+from foldcli.paths import default_feature_cache
+from foldcli.pipeline.runs.prediction import KeptState, SearchOptions, run_predictions
+from foldcli.pipeline.targets.settings import OutputSettings
 from foldcli.process_state import keep_bytecode, make_cpu_products_reproducible, set_numba_cache_folder
+from foldcli.search_runs.folder import write_alignments
+from foldcli.search_runs.settings import SearchRun
+from msa.alignments.files import read_alignment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -73,8 +84,6 @@ class Session:
 
     def close(self) -> None:
         """Free the memory of the database and the networks; the next call loads them again."""
-        from foldcli.pipeline.runs.prediction import KeptState
-
         self._kept = KeptState()
 
     def search(
@@ -96,14 +105,6 @@ class Session:
         Raises:
             Exception: see `fold`.
         """
-        from foldcli.inputs.failures import Failures
-        from foldcli.inputs.queries import QuerySources, read_named_queries
-        from foldcli.paths import default_feature_cache
-        from foldcli.pipeline.runs.prediction import SearchOptions
-        from foldcli.search_runs.folder import write_alignments
-        from foldcli.search_runs.settings import SearchRun
-        from msa.alignments.files import read_alignment
-
         owner = None if out is not None else _TemporaryFolder()
         folder = owner.path if owner else Path(out or "")
         with _inputs(queries) as paths:
@@ -155,12 +156,6 @@ class Session:
             SomeTargetsFailed: some of several targets failed; `failed` has their errors, `results` the other
                 predictions. The error of a single target is raised itself.
         """
-        from foldcli.api.results import predictions_of
-        from foldcli.families.registry import find_family
-        from foldcli.inputs.targets import find_fold_targets
-        from foldcli.pipeline.runs.prediction import SearchOptions, run_predictions
-        from foldcli.pipeline.targets.settings import OutputSettings
-
         names: list[str] = []
         owner = None if out is not None else _TemporaryFolder()
         folder = owner.path if owner else Path(out or "")

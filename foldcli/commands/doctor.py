@@ -1,6 +1,7 @@
 """`foldcli doctor`: check this machine."""
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -93,8 +94,6 @@ def _show(result: "CheckResult") -> None:
 
 def _check_predictions(params: Path | None, device: str, as_json: bool) -> bool:
     """Predict proteins of known structure, and print the table; return True if a network is broken."""
-    from dataclasses import asdict
-
     from foldcli.doctor.predictions import COLUMNS, PUBLISHED, check_predictions, installed_networks
 
     networks = installed_networks() if params is None else [str(params)]

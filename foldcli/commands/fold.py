@@ -1,7 +1,6 @@
 """`foldcli fold`: search, cache-features and predict in one command."""
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -17,10 +16,6 @@ from foldcli.options.command import (
     GroupedCommand,
     grouped,
 )
-
-if TYPE_CHECKING:
-    from foldcli.inputs.failures import Failures
-    from foldcli.inputs.targets import FoldInput
 
 FOLD_OPTIONS = (
     grouped("Input and results", options.databases_option, predict_options.result_options),
@@ -89,22 +84,6 @@ def command(queries: tuple[str, ...], rna_db: str | None, **option_values: Any) 
       foldcli fold proteins.fasta --db uniref50 -o out --num-models 1 --dry-run
       foldcli fold job.json --params openfold3 --db uniref50 -o out
     """
-    from foldcli.families.registry import find_family
-    from foldcli.inputs.targets import find_fold_targets
-    from foldcli.pipeline.runs.prediction import SearchOptions, run_predictions
+    from foldcli.pipeline.runs.starts import run_fold
 
-    search = SearchOptions.from_options(option_values)
-    if rna_db is not None and not find_family(option_values["params"]).prepares_jobs:
-        raise click.UsageError("--rna-db is for all-atom networks (--params openfold3).")
-
-    def find_targets(cache: Path, failures: "Failures") -> "list[tuple[str, FoldInput]]":
-        settings, read = search.alignment.search, find_family(option_values["params"]).read_queries
-        targets = find_fold_targets(queries, settings.comp_bias_corr, settings.matrix, cache, failures, read)
-        if rna_db is None:
-            return targets
-        from foldcli.pipeline.search.rna import RnaSearch  # imports the dictionary of components
-
-        rna = RnaSearch(rna_db, search.alignment, cache)
-        return rna.add_alignments(targets, failures, option_values["dry_run"])
-
-    return run_predictions(find_targets, search, **option_values)
+    return run_fold(queries, rna_db, option_values)

@@ -2,12 +2,16 @@
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from foldcli.logs import logger
 from foldcli.options import common as options
 from foldcli.progress import progress_bar
+
+if TYPE_CHECKING:
+    from features.templates.library.library import StructureLibrary
 
 _library_argument = click.argument(
     "path", required=False, type=click.Path(path_type=Path), metavar="[LIBRARY]"
@@ -29,9 +33,7 @@ def command() -> None:
 @options.logging_options
 def info(path: Path | None, as_json: bool) -> None:
     """Describe a library."""
-    from features.templates.library.library import EMBEDDED, StructureLibrary
-
-    library = StructureLibrary.open(path or EMBEDDED)
+    library = _open(path)
     manifest = library.manifest
     if as_json:
         click.echo(json.dumps(manifest.as_json(), indent=2))
@@ -58,14 +60,12 @@ def info(path: Path | None, as_json: bool) -> None:
 @options.logging_options
 def ls(path: Path | None) -> None:
     """List the chains of a library: id, residues, release date, source."""
-    from features.templates.library.library import EMBEDDED, UNKNOWN, StructureLibrary
-
-    library = StructureLibrary.open(path or EMBEDDED)
+    library = _open(path)
     for index in range(len(library)):
         fields = [
             library.database.id(index),
             str(library.database.arrays.lengths[index]),
-            library.release_date(index) or UNKNOWN,
+            library.release_date(index) or "-",
             library.source(index),
         ]
         click.echo("\t".join(fields))
@@ -76,9 +76,14 @@ def ls(path: Path | None) -> None:
 @options.logging_options
 def verify(path: Path | None) -> None:
     """Check a library against its checksums."""
-    from features.templates.library.library import EMBEDDED, StructureLibrary
-
-    library = StructureLibrary.open(path or EMBEDDED)
+    library = _open(path)
     with progress_bar("verify", "B") as progress:
         library.verify(progress)
     logger.info("%s: all checksums match; %s chains", library.path, f"{len(library):,}")
+
+
+def _open(path: Path | None) -> "StructureLibrary":
+    """Open a library, by default the one that comes with foldcli."""
+    from features.templates.library.library import EMBEDDED, StructureLibrary
+
+    return StructureLibrary.open(path or EMBEDDED)

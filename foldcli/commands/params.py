@@ -10,9 +10,9 @@ from foldcli.logs import logger
 from foldcli.options import common as options
 from foldcli.options.predict import models_type
 from foldcli.params.manifest import LICENCE
+from foldcli.params.openfold3 import DEEPMIND_TERMS, OPENFOLD3, PUBLISHED, openfold3_folder
 from foldcli.params.openfold3 import LICENCE as OPENFOLD3_LICENCE
 from foldcli.params.openfold3 import NAMES_BY_WHICH as _OPENFOLD3_NAMES
-from foldcli.params.openfold3 import OPENFOLD3, PUBLISHED, openfold3_folder
 from foldcli.params.openfold3 import installed_parameters as installed_openfold3
 from foldcli.params.parameters import (
     ARCHIVE_URL,
@@ -24,6 +24,7 @@ from foldcli.params.parameters import (
     installed_parameters,
 )
 from foldcli.progress import progress_bar
+from model.checkpoints.records import is_record_file
 from msa.base.errors import InputError, MissingError
 
 if TYPE_CHECKING:
@@ -161,7 +162,8 @@ def _fetch_openfold3(
     """Install a checkpoint of OpenFold3, unless it is installed; the arguments are those of `fetch`."""
     from foldcli.params.openfold3_import import fetch_parameters, import_parameters
 
-    logger.info("%s", OPENFOLD3_LICENCE)
+    is_deepmind = local_file is not None and is_record_file(local_file)
+    logger.info("%s", DEEPMIND_TERMS if is_deepmind else OPENFOLD3_LICENCE)
     folder = dest or openfold3_folder()
     if local_file is None:
         if not overwrite and name in {each.name for each in installed_openfold3(folder)}:

@@ -1,6 +1,5 @@
 """`foldcli predict`: alignments or cached features in, ranked structures out."""
 
-from functools import partial
 from typing import Any
 
 import click
@@ -74,8 +73,6 @@ def command(targets: tuple[str, ...], all_cached: bool, **option_values: Any) ->
             "TARGET... and --all are mutually exclusive." if targets else "Missing argument 'TARGET...'."
         )
         raise click.UsageError(problem)
-    from foldcli.families.registry import find_family
-    from foldcli.pipeline.runs.prediction import run_predictions
+    from foldcli.pipeline.runs.starts import run_predict
 
-    find_targets = find_family(option_values["params"]).find_predict_targets
-    return run_predictions(partial(find_targets, targets, all_cached), None, **option_values)
+    return run_predict(targets, all_cached, option_values)

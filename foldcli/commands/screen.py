@@ -1,17 +1,12 @@
 """`foldcli screen`: predict many complexes of the same chains, and rank them."""
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from foldcli.commands.fold import FOLD_REPLACEMENTS, fold_options
 from foldcli.options import common as options
 from foldcli.options.command import COMMON_OPTIONS, GroupedCommand
-
-if TYPE_CHECKING:
-    from foldcli.inputs.failures import Failures
-    from foldcli.inputs.targets import FoldInput
 
 
 @click.command(
@@ -57,17 +52,6 @@ def command(
     """
     if pairs is None and len(files) > 2:
         raise click.UsageError("expected one or two files; --pairs takes chains of any number of files")
-    from foldcli.families.registry import find_family
-    from foldcli.inputs.queries import QuerySources
-    from foldcli.inputs.screen import Background
-    from foldcli.pipeline.runs.prediction import SearchOptions, run_predictions
+    from foldcli.pipeline.runs.starts import run_screen
 
-    search = SearchOptions.from_options(option_values)
-
-    def find_targets(cache: Path, failures: "Failures") -> "list[tuple[str, FoldInput]]":
-        settings = search.alignment.search
-        sources = QuerySources(files, settings.comp_bias_corr, settings.matrix)
-        drawn = None if background is None else Background(background, option_values["random_seed"])
-        return find_family(option_values["params"]).read_screen(files, pairs, sources, failures, drawn)
-
-    return run_predictions(find_targets, search, **option_values)
+    return run_screen(files, pairs, background, option_values)

@@ -1,4 +1,4 @@
-"""All-atom networks, which predict proteins, nucleic acids, ligands and ions together; today OpenFold3's."""
+"""All-atom networks, which predict proteins, nucleic acids, ligands and ions together."""
 
 import hashlib
 import json
@@ -33,6 +33,7 @@ from foldcli.params.openfold3 import (
     is_all_atom,
     openfold3_folder,
 )
+from model.alphafold3.config import DEEPMIND
 from msa.base.errors import InputError, MissingError
 from msa.io.fasta import FastaRecord
 
@@ -93,7 +94,10 @@ class AllAtomSource:
     @property
     def label(self) -> str:
         """The network's name in file names and messages."""
-        return f"openfold3_{self.parameters.variant}" if self.parameters.variant else OPENFOLD3
+        variant = self.parameters.variant
+        if variant == DEEPMIND.variant:
+            return DEEPMIND.name
+        return f"openfold3_{variant}" if variant else OPENFOLD3
 
     @property
     def config_name(self) -> str:
@@ -137,7 +141,7 @@ class AllAtomSettings(JobSettings):
 
 
 class AllAtom(Family):
-    """OpenFold3's networks; a target is a job of any molecules (`features.assembly.job.Job`)."""
+    """All-atom networks; a target is a job of any molecules (`features.assembly.job.Job`)."""
 
     name: ClassVar[str] = "all_atom"
     unshared: ClassVar[str | None] = None

@@ -15,7 +15,8 @@ from foldcli.families.estimates import interpolate_seconds, measure_matrix_produ
 from foldcli.families.protocols import DeviceMemory, NetworkJob, PartsPlan
 from foldcli.logs import logger
 from foldcli.outputs.all_atom.prediction import build_predictions, copy_samples
-from model.alphafold3.config import OPENBIND, P2
+from foldcli.params.openfold3 import DEEPMIND_TERMS
+from model.alphafold3.config import DEEPMIND, OPENBIND, P2
 from model.alphafold3.inputs import AlphaFold3Inputs
 from model.alphafold3.network import AlphaFold3, Samples
 from model.alphafold3.sampling import SeededDraws
@@ -136,6 +137,7 @@ class AllAtomNetwork:
     def _predict(self, work: NetworkJob, chunk_elements: int | None, samples_at_once: int | None) -> Samples:
         settings: Any = work.settings
         inputs = AlphaFold3Inputs.from_arrays(self.arrays(work.sample), self.device)
+        inputs = inputs.for_network(self.model.config)
         cycles, total = settings.num_recycles + 1, settings.num_passes
         # kernels are launched on the current device
         dropping = dropout(self.model, work.job.seed) if settings.dropout else nullcontext()
@@ -161,6 +163,8 @@ def load_network(path: Path, settings: Any, device: str) -> AllAtomNetwork:
         ParametersMissing, ParametersError: see `read_checkpoint`.
     """
     config, tensors = read_checkpoint(path)
+    if config.variant == DEEPMIND.variant:
+        logger.info("%s", DEEPMIND_TERMS)
     half = settings.precision == "bf16"
     if device != "cpu":
         torch.backends.cuda.matmul.allow_tf32 = half

@@ -24,7 +24,7 @@ from model.checkpoints.alphafold2 import expected_shapes
 from model.planning.memory_plan import CPU_CHUNK_ELEMENTS, PassSize, estimate_peak_bytes, plan_memory
 
 # GPU → (residues, seconds) of one pass of 48 blocks in bfloat16 with fused kernels and 508 + 5,120 rows, as
-# measured by benchmarks/network_gpu.py (docs/performance.md)
+# measured by benchmarks/network_pass.py (docs/performance.md)
 SECONDS_PER_PASS = {
     "NVIDIA H200": ((256, 0.111), (512, 0.294), (1024, 1.044), (2048, 4.518), (2560, 7.620), (4096, 24.94)),
 }

@@ -33,13 +33,6 @@ template_options = combine(
         help="Structure library from foldcli createdb --structures, or structure files, to search.",
     ),
     click.option(
-        "--templates-from-structure",
-        type=click.Path(exists=True, file_okay=False, path_type=Path),
-        metavar="FIRST",
-        help="Search the library with the best model of each single chain in FIRST, the results of an "
-        "earlier run, instead of with its sequence.",
-    ),
-    click.option(
         "--no-templates", is_flag=True, help="Do not search for templates; use only those that jobs give."
     ),
     click.option(

@@ -8,7 +8,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from foldcli.params.parameters import default_folder
-from model.alphafold3.config import OPENBIND, P2
+from model.alphafold3.config import DEEPMIND, OPENBIND, P2
+from model.checkpoints.records import is_record_file
 from model.errors import ParametersError
 from msa.base.atomic import atomic_write
 from msa.base.errors import MissingError
@@ -21,6 +22,10 @@ SUFFIX, CHECKPOINT_SUFFIX = ".safetensors", ".pt"
 _BUCKET = "https://openfold3-data.s3.amazonaws.com/openfold3-parameters"
 LICENCE = (
     "OpenFold3's parameters are under the Apache License 2.0, https://www.apache.org/licenses/LICENSE-2.0"
+)
+DEEPMIND_TERMS = (
+    "DeepMind's terms of use hold for AlphaFold 3's parameters and for what is made with them, "
+    "https://github.com/google-deepmind/alphafold3/blob/main/WEIGHTS_TERMS_OF_USE.md"
 )
 
 
@@ -66,8 +71,8 @@ class AllAtomParameters:
 
     Attributes:
         name: name of the parameters, such as of3-p2-155k.
-        variant: "openbind" or "p2"; empty for a file without a manifest, whose tensors tell it when read.
-        file: safetensors or checkpoint, for `model.checkpoints.openfold3.read_checkpoint`.
+        variant: "openbind", "p2" or "deepmind"; empty for a file without a manifest, whose tensors tell it.
+        file: safetensors, checkpoint or DeepMind's file, for `model.checkpoints.openfold3.read_checkpoint`.
         source: name of the checkpoint that was imported; empty without a manifest.
         source_sha256: its SHA-256, hex; empty without a manifest.
         checked: what its SHA-256 was compared with; empty if with nothing.
@@ -91,14 +96,22 @@ def openfold3_folder() -> Path:
 
 
 def is_all_atom(path: Path) -> bool:
-    """Return True for a checkpoint or safetensors of an all-atom network, and for a folder of imported ones.
+    """Return True for a checkpoint, safetensors or DeepMind's file, and for a folder of imported ones.
 
     Raises:
         ParametersError: a manifest is damaged.
     """
     if path.is_dir():
         return bool(installed_parameters(path))
-    return path.suffix in (SUFFIX, CHECKPOINT_SUFFIX) and path.is_file()
+    return path.is_file() and (path.suffix in (SUFFIX, CHECKPOINT_SUFFIX) or is_record_file(path))
+
+
+def parameters_name(file: Path) -> str:
+    """Return the name of the parameters in a file, such as "af3" for af3.bin.zst."""
+    name = file.name
+    for suffix in (CHECKPOINT_SUFFIX, SUFFIX, ".zst", ".bin"):
+        name = name.removesuffix(suffix)
+    return name or file.name
 
 
 def find_parameters(path: Path, name: str | None = None) -> AllAtomParameters:
@@ -113,7 +126,8 @@ def find_parameters(path: Path, name: str | None = None) -> AllAtomParameters:
         ParametersError: a manifest is damaged.
     """
     if path.is_file():
-        return AllAtomParameters(path.name.rpartition(".")[0] or path.name, "", path)
+        variant = DEEPMIND.variant if is_record_file(path) else ""
+        return AllAtomParameters(parameters_name(path), variant, path)
     if not path.is_dir():
         raise MissingError(f"no parameters of an all-atom network: {path} does not exist", REMEDY)
     found = {each.name: each for each in installed_parameters(path)}

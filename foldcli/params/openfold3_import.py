@@ -15,6 +15,7 @@ from foldcli.params.openfold3 import (
     REMEDY,
     SUFFIX,
     AllAtomParameters,
+    parameters_name,
     write_manifest,
 )
 from foldcli.paths import make_writable_folder
@@ -29,7 +30,7 @@ def import_parameters(path: Path, folder: Path, sha256: str | None = None) -> Al
     as far as that is known.
 
     Args:
-        path: a checkpoint (`.pt`), or safetensors of the same tensors.
+        path: a checkpoint (`.pt`), safetensors of the same tensors, or DeepMind's `af3.bin.zst`.
         folder: folder for the safetensors NAME.safetensors and the manifest NAME.json.
         sha256: SHA-256 that the checkpoint must have (hex), or None.
 
@@ -44,7 +45,7 @@ def import_parameters(path: Path, folder: Path, sha256: str | None = None) -> Al
         raise ParametersMissing(f"{path}: no such file", REMEDY)
     make_writable_folder(folder)
     check_disk_space(folder, path.stat().st_size)
-    name = file_safe_name(path.name.removesuffix(CHECKPOINT_SUFFIX).removesuffix(SUFFIX))
+    name = file_safe_name(parameters_name(path))
     return _convert(path, path.name, folder, name, sha256)
 
 
@@ -111,9 +112,8 @@ def _convert(path: Path, source: str, folder: Path, name: str, sha256: str | Non
         raise ParametersError(f"its SHA-256 is {found}; the one {origin} is {expected}", path)
     target = folder / f"{name}{SUFFIX}"
     config = convert_checkpoint(path, target)
-    variant = "openbind" if config.diffusion.shared_pair_norm else "p2"
     checked = "" if expected is None else "SHA-256 given" if sha256 else "SHA-256 published"
     size, sha256_of_target = target.stat().st_size, sha256_of(target)
-    result = AllAtomParameters(name, variant, target, source, found, checked, size, sha256_of_target)
+    result = AllAtomParameters(name, config.variant, target, source, found, checked, size, sha256_of_target)
     write_manifest(result)
     return result

@@ -53,7 +53,7 @@ class ComplexSamples:
         drawn = self._complexes.draw(settings.seed, number, settings.crop, settings.crops)
         symmetries = {key: torch.as_tensor(orders) for key, orders in drawn.crop.symmetries.items()}
         sample = AllAtomSample(
-            AlphaFold3Inputs.from_arrays(drawn.features, device),
+            AlphaFold3Inputs.from_arrays(drawn.features, device).for_network(settings.network),
             Crop(_molecules(drawn.crop), symmetries),
             Experiment(
                 _molecules(drawn.whole.molecules),
@@ -210,9 +210,8 @@ def package(run: Path, settings: AllAtomRunSettings, folder: Path) -> AllAtomPar
     content = safetensors.torch.save({key: x.contiguous() for key, x in tensors.items()})
     with replaced_file(target) as path:
         path.write_bytes(content)
-    variant = "openbind" if config.diffusion.shared_pair_norm else "p2"
     result = AllAtomParameters(
-        name, variant, target, "foldcli train", bytes=target.stat().st_size, sha256=sha256_of(target)
+        name, config.variant, target, "foldcli train", bytes=target.stat().st_size, sha256=sha256_of(target)
     )
     write_manifest(result)
     return result

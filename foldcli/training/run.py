@@ -14,10 +14,12 @@ import numpy as np
 
 from foldcli.errors import ExitCode
 from foldcli.logs import logger
+from foldcli.params.openfold3 import DEEPMIND_TERMS
 from foldcli.paths import cache_dir, check_writable_folder, make_writable_folder
 from foldcli.pipeline.network.device import choose_device
 from foldcli.process_state import exit_at_once, hide_torch_warnings, on_stop_signals_in_thread
 from foldcli.training.settings import AllAtomRunSettings, read_run_settings
+from model.alphafold3.config import DEEPMIND
 from model.checkpoints.network_folder import read_held_out
 from model.errors import ConfigError
 from model.training.data.data import FORMAT_VERSION, ChainSet, read_split
@@ -97,6 +99,8 @@ def _all_atom_run(
         parameters = package(run, settings, options.package)
         logger.info("%s: network %s, SHA-256 %s", options.package, parameters.name, parameters.sha256)
         return None
+    if settings.network.variant == DEEPMIND.variant:
+        logger.info("%s", DEEPMIND_TERMS)
     complexes = ComplexSet(_data_folder(options.data, settings.data))
     return lambda processes: AllAtomRun(settings, complexes, run, processes, options.resume)
 

@@ -1,12 +1,12 @@
 """The configuration of a training run; the only place that tells the families of networks apart."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from features.training.crops import CropWeights
-from model.alphafold3.config import OPENBIND, AlphaFold3Config
+from model.alphafold3.config import DEEPMIND, OPENBIND, AlphaFold3Config
 from model.dataclass_mapping import flat_values
 from model.errors import ConfigError
 from model.training.alphafold3.trainer import AllAtomSettings
@@ -36,8 +36,8 @@ class AllAtomRunSettings(AllAtomSettings):
         network: the shape of the network.
         data: folder of `foldcli training-data --molecules`, or empty.
         initial_network: parameters of the same shape that the run starts from: "openfold3" for those that
-            `foldcli params` has installed, or a folder or file as for `--params` of predictions; empty to
-            draw them.
+            `foldcli params` has installed, or a folder or file as for `--params` of predictions (DeepMind's
+            with the family alphafold3); empty to draw them.
         steps: number of steps.
         crop: largest number of tokens of a sample.
         crops: shares of the kinds of crops.
@@ -89,7 +89,16 @@ class AllAtomRunSettings(AllAtomSettings):
 FAMILIES: dict[str, type[TrainingSettings] | type[AllAtomRunSettings]] = {
     "alphafold2": TrainingSettings,
     "openfold3": AllAtomRunSettings,
+    "alphafold3": AllAtomRunSettings,
 }
+# values of `network` that differ from the dataclass's own
+_NETWORKS = {"alphafold3": asdict(DEEPMIND)}
+
+
+def _merge(defaults: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+    """Return defaults with values replaced by those given, at all depths."""
+    both = {key: x for key, x in defaults.items() if isinstance(x, dict) and isinstance(given.get(key), dict)}
+    return defaults | given | {key: _merge(x, given[key]) for key, x in both.items()}
 
 
 def read_run_settings(path: Path) -> TrainingSettings | AllAtomRunSettings:
@@ -102,7 +111,8 @@ def read_run_settings(path: Path) -> TrainingSettings | AllAtomRunSettings:
     family = "alphafold2"
     if isinstance(content, dict) and isinstance(network := content.get("network"), dict):
         family = network.get(_FAMILY, family)
-        content["network"] = {key: value for key, value in network.items() if key != _FAMILY}
+        given = {key: value for key, value in network.items() if key != _FAMILY}
+        content["network"] = _merge(_NETWORKS.get(str(family), {}), given)
     if family not in list(FAMILIES):
         expected = ", ".join(FAMILIES)
         raise ConfigError(f"{path}: network.family: expected one of {expected}, got {family!r}")

@@ -298,7 +298,6 @@ def _queue_scores(network: AlphaFold, inputs: Features, output: PassOutput) -> C
             plddt=host["plddt"],
             ptm=None if error is None else error.ptm,
             pae=None if error is None else error.pae,
-            max_pae=None if error is None else error.max_pae,
             scores=scores,
         )
 

@@ -32,6 +32,8 @@ from model.alphafold3.layers import (
     uses_kernels,
 )
 
+# atoms of a token in the layout of DeepMind's code
+TOKEN_PLACES = 24
 # channels of a head that the kernels of attention within windows take
 KERNEL_WIDTHS = (16, 32, 64)
 
@@ -236,6 +238,7 @@ class ReferenceEmbedder(nn.Module):
     def __init__(self, config: AtomConfig) -> None:
         super().__init__()
         channels, pair_channels = config.channels, config.pair_channels
+        self.shifted_conformers = config.shifted_conformers
         self.linear_ref_pos = linear(3, channels)
         self.linear_ref_charge = linear(1, channels)
         self.linear_ref_mask = linear(1, channels)
@@ -259,7 +262,11 @@ class ReferenceEmbedder(nn.Module):
         position, conformer = inputs.ref_pos, inputs.ref_space_uid[:, None]
         offset = windows.queries(position)[:, :, None] - windows.keys(position)[:, None]
         offset = offset * mask  # [W, Q, K, 3]
-        same = windows.queries(conformer)[:, :, None] == windows.keys(conformer)[:, None]
+        known = conformer
+        if self.shifted_conformers:
+            tokens = torch.arange(len(conformer), device=conformer.device) // TOKEN_PLACES
+            known = conformer[inputs.start_atom_index[tokens]]
+        same = windows.queries(conformer)[:, :, None] == windows.keys(known)[:, None]
         same = same.to(dtype) * mask  # [W, Q, K, 1]
         closeness = 1 / (1 + offset.square().sum(dim=-1, keepdim=True))
         pair = self.linear_ref_offset(offset) + self.linear_inv_sq_dists(closeness)

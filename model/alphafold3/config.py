@@ -1,4 +1,4 @@
-"""Architectures of all-atom networks as frozen dataclasses, and OpenFold3's two published ones.
+"""Architectures of all-atom networks as frozen dataclasses: OpenFold3's two published ones, and DeepMind's.
 
 Sizes follow Abramson et al., Nature 630, 493 (2024), supplement sections 2 to 5, and OpenFold3's parameter
 files.
@@ -26,6 +26,7 @@ class AtomConfig:
         transition_factor: width of the transition's hidden layer relative to `channels`.
         queries: atoms of a window that attend.
         keys: atoms of a window that they attend to.
+        shifted_conformers: whether the conformer of key k is that of token k // 24, as in DeepMind's code.
     """
 
     channels: int = 128
@@ -35,6 +36,7 @@ class AtomConfig:
     transition_factor: int = 2
     queries: int = 32
     keys: int = 128
+    shifted_conformers: bool = False
 
 
 @dataclass(frozen=True)
@@ -112,6 +114,7 @@ class ConfidenceConfig:
         distance_bins: bins of the distances that the heads see.
         first_distance: lower edge of the first of them, Å.
         last_distance: lower edge of the last of them, Å.
+        counts_op3: whether the first atom of a nucleotide counts as the second, after one that is absent.
     """
 
     blocks: int = 4
@@ -121,6 +124,7 @@ class ConfidenceConfig:
     distance_bins: int = 39
     first_distance: float = 3.25
     last_distance: float = 50.75
+    counts_op3: bool = False
 
 
 @dataclass(frozen=True)
@@ -143,6 +147,8 @@ class AlphaFold3Config:
         confidence: sizes of the confidence heads.
         transposed_ending_bias: whether triangle attention around ending nodes takes its bias from the
             transposed pair representation, as AlphaFold2's does.
+        unknown_dna: whether unknown DNA and RNA are two residue types of the input representation. They are
+            one for DeepMind's parameters, whose inputs differ; see `AlphaFold3Inputs.for_network`.
         largest_offset: residue and token offsets are clipped to this.
         largest_chain_offset: offsets between copies of an entity are clipped to this.
     """
@@ -161,13 +167,21 @@ class AlphaFold3Config:
     diffusion: DiffusionConfig = field(default_factory=DiffusionConfig)
     confidence: ConfidenceConfig = ConfidenceConfig()
     transposed_ending_bias: bool = False
+    unknown_dna: bool = True
     largest_offset: int = 32
     largest_chain_offset: int = 2
 
     @property
+    def variant(self) -> str:
+        """Whose network it is: "openbind", "p2" or "deepmind"."""
+        if not self.unknown_dna:
+            return "deepmind"
+        return "openbind" if self.diffusion.shared_pair_norm else "p2"
+
+    @property
     def input_channels(self) -> int:
         """Channels of the input representation: atoms, residue type, profile, mean number of deletions."""
-        return self.single_channels + 2 * RESIDUE_TYPES + 1
+        return self.single_channels + 2 * (RESIDUE_TYPES - (not self.unknown_dna)) + 1
 
     @property
     def relative_channels(self) -> int:
@@ -181,4 +195,13 @@ P2 = replace(
     name="of3-p2-155k",
     diffusion=replace(OPENBIND.diffusion, shared_pair_norm=False),
     transposed_ending_bias=True,
+)
+_ATOMS = AtomConfig(shifted_conformers=True)
+DEEPMIND = replace(
+    OPENBIND,
+    name="alphafold3",
+    input_atoms=_ATOMS,
+    diffusion=replace(OPENBIND.diffusion, atoms=_ATOMS),
+    confidence=ConfidenceConfig(atoms_per_token=24, counts_op3=True),
+    unknown_dna=False,
 )

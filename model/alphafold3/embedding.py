@@ -14,7 +14,7 @@ from cuda.fused.chunking import residue_slices
 from model.alphafold3.atoms import AtomEncoder
 from model.alphafold3.blocks import PairBlock
 from model.alphafold3.config import RESIDUE_TYPES, AlphaFold3Config
-from model.alphafold3.inputs import AlphaFold3Inputs
+from model.alphafold3.inputs import AlphaFold3Inputs, without_unknown_dna
 from model.alphafold3.layers import Mask, Norm, linear
 from model.layers.graphs import GraphedModules
 from model.layers.kernels import Kernels
@@ -100,6 +100,7 @@ class InputEmbedder(nn.Module):
     def __init__(self, config: AlphaFold3Config) -> None:
         super().__init__()
         inputs, pair = config.input_channels, config.pair.channels
+        self.unknown_dna = config.unknown_dna
         self.atom_attn_enc = AtomEncoder(config.input_atoms, config.single_channels)
         self.linear_s = linear(inputs, config.single_channels)
         self.linear_z_i = linear(inputs, pair)
@@ -118,9 +119,10 @@ class InputEmbedder(nn.Module):
             pair: [n, N, Z], rows of the initial pair representation.
         """
         tokens, _ = self.atom_attn_enc(inputs, self.atom_attn_enc.conditions(inputs))
-        features = torch.cat(
-            [tokens[0], inputs.restype, inputs.profile, inputs.deletion_mean[:, None]], dim=-1
-        )
+        types = [inputs.restype, inputs.profile]
+        if not self.unknown_dna:
+            types = [without_unknown_dna(x) for x in types]
+        features = torch.cat([tokens[0], *types, inputs.deletion_mean[:, None]], dim=-1)
         pair = self.linear_z_i(features)[rows, None] + self.linear_z_j(features)[None]
         for part, residues in residue_slices(pair, pair.shape[1] * 4 * self.linear_relpos.in_features, rows):
             pair[part] += self.linear_relpos(relative.features(residues, pair.dtype))

@@ -163,7 +163,7 @@ class ConfidenceHeads(nn.Module):
     def __init__(self, config: AlphaFold3Config, kernels: Kernels) -> None:
         super().__init__()
         heads, single, pair = config.confidence, config.single_channels, config.pair.channels
-        self.atoms_per_token = heads.atoms_per_token
+        self.atoms_per_token, self.counts_op3 = heads.atoms_per_token, heads.counts_op3
         self.pairformer_embedding = PairformerEmbedding(config, kernels)
         self.plddt = NormedLinear(single, heads.atoms_per_token * heads.plddt_bins)
         self.experimentally_resolved = NormedLinear(single, heads.atoms_per_token * 2)
@@ -213,6 +213,9 @@ class ConfidenceHeads(nn.Module):
         """Select each atom's logits [A, B] from its token's [N, ranks · B], by its rank in the token."""
         token = inputs.atom_to_token_index
         rank = torch.arange(len(token), device=token.device) - inputs.start_atom_index[token]
+        if self.counts_op3:
+            nucleotide = (inputs.is_rna | inputs.is_dna) & ~inputs.is_atomized
+            rank = rank + nucleotide[token]
         by_rank = logits.unflatten(-1, (self.atoms_per_token, -1))
         return by_rank[token, rank.clamp(0, self.atoms_per_token - 1)]
 

@@ -6,16 +6,18 @@ token.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
 
 import numpy as np
 import torch
 
 from cuda.fused.dispatch import check_shapes
+from model.alphafold3.config import DEEPMIND, AlphaFold3Config
 from msa.base.network_inputs import ALL_ATOM
 
 # large one-hot tensors stay bytes; layers convert the rows that they use
+_UNKNOWN_RNA, _UNKNOWN_DNA = 25, 30
 _DTYPES = MappingProxyType({"index": torch.int64, "flag": torch.bool, "one-hot": torch.int8})
 
 
@@ -138,6 +140,37 @@ class AlphaFold3Inputs:
                 for item in fields(self)
             }
         )
+
+    def for_network(self, config: AlphaFold3Config) -> "AlphaFold3Inputs":
+        """Return these inputs as a network takes them, which only one changes, that of DeepMind's parameters.
+
+        There, bonds have one direction, from the lower token to the higher; atoms without a reference
+        position have no other features; chains without a template, and empty templates, are alanines.
+        """
+        if config.variant != DEEPMIND.variant:
+            return self
+        known = self.ref_mask
+        covered = self.template_pseudo_beta_mask + self.template_backbone_frame_mask  # [T, N]
+        same_chain = self.asym_id[:, None] == self.asym_id
+        absent = covered @ same_chain.to(covered) == 0
+        alanine = torch.zeros_like(self.template_restype)
+        alanine[..., 0] = 1
+        return replace(
+            self,
+            token_bonds=self.token_bonds.triu(),
+            ref_charge=self.ref_charge * known,
+            ref_element=self.ref_element * known[:, None].to(self.ref_element.dtype),
+            ref_atom_name_chars=self.ref_atom_name_chars
+            * known[:, None, None].to(self.ref_atom_name_chars.dtype),
+            template_restype=torch.where(absent[..., None], alanine, self.template_restype),
+        )
+
+
+def without_unknown_dna(types: torch.Tensor) -> torch.Tensor:
+    """Return residue types or profiles [..., 31], where unknown DNA counts as unknown RNA, from [..., 32]."""
+    merged = types.clone()
+    merged[..., _UNKNOWN_RNA] += merged[..., _UNKNOWN_DNA]
+    return torch.cat([merged[..., :_UNKNOWN_DNA], merged[..., _UNKNOWN_DNA + 1 :]], dim=-1)
 
 
 # axes of each tensor; `num_paired_seqs`, which only the features of alignments need, is no input here

@@ -3,7 +3,8 @@
 A checkpoint is a zip file with a pickle of tensors by name, which is read without running code that it may
 contain. It lists the diffusion module twice; the copy under `sample_diffusion.` is ignored. Two networks are
 known, and are recognised by their tensors: p2 has a LayerNorm in each block of the token transformer,
-OpenBind one for all.
+OpenBind one for all. DeepMind's parameters are read, too (`model.checkpoints.alphafold3`); they have fewer
+residue types.
 """
 
 import hashlib
@@ -19,15 +20,18 @@ import safetensors
 import safetensors.torch
 import torch
 
-from model.alphafold3.config import OPENBIND, P2, AlphaFold3Config
+from model.alphafold3.config import DEEPMIND, OPENBIND, P2, AlphaFold3Config
 from model.alphafold3.network import AlphaFold3
+from model.checkpoints.alphafold3 import read_arrays, to_openfold3
 from model.checkpoints.deepmind import format_keys
+from model.checkpoints.records import is_record_file
 from model.errors import ParametersError, ParametersMissing
 from msa.base.atomic import replaced_file
 
 _DUPLICATE = "sample_diffusion."
 _IGNORED = "version_tensor"
 _SHARED_NORM = "diffusion_module.diffusion_transformer.layer_norm_z.weight"
+_INPUTS = "input_embedder.linear_s.weight"
 _REMEDY = "get it from https://huggingface.co/OpenFold/OpenFold3"
 
 # the reused layers: our parameters by name, theirs or None if they have none, which means zeros
@@ -172,10 +176,11 @@ def openfold3_tensors(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Te
     return result
 
 
-def recognise(names: Iterable[str]) -> AlphaFold3Config:
-    """Return the network whose tensors have these names; the numbers of blocks are those that occur."""
-    names = list(names)
-    base = OPENBIND if _SHARED_NORM in names else P2
+def recognise(names: Mapping[str, torch.Tensor]) -> AlphaFold3Config:
+    """Return the network that has these tensors; the numbers of blocks are those that occur."""
+    inputs = names.get(_INPUTS)
+    is_deepmind = inputs is not None and inputs.shape[-1:] == (DEEPMIND.input_channels,)
+    base = DEEPMIND if is_deepmind else OPENBIND if _SHARED_NORM in names else P2
 
     def blocks(prefix: str, default: int) -> int:
         pattern = re.compile(rf"{re.escape(prefix)}\.blocks\.(\d{{1,4}})\.")
@@ -215,8 +220,8 @@ def convert_checkpoint(source: Path, target: Path) -> AlphaFold3Config:
         ParametersError: see `read_checkpoint`; nothing is written.
         OSError: the target cannot be written.
     """
-    config, _ = read_checkpoint(source)
     tensors = {name: tensor.contiguous() for name, tensor in _read_tensors(source).items()}
+    config, _ = translate(tensors, source)
     metadata = {"network": config.name, "source_sha256": sha256_of(source)}
     with replaced_file(target) as path:
         path.touch()
@@ -233,12 +238,14 @@ def sha256_of(path: Path) -> str:
 
 
 def _read_tensors(path: Path) -> dict[str, torch.Tensor]:
-    """Read tensors by OpenFold3's names, without duplicates."""
+    """Read tensors by OpenFold3's names, without duplicates; those of DeepMind's file are renamed."""
     try:
         with path.open("rb") as stream:
             is_zip = stream.read(4) == b"PK\x03\x04"
     except (FileNotFoundError, NotADirectoryError) as error:
         raise ParametersMissing(f"{path}: no such file", _REMEDY) from error
+    if not is_zip and is_record_file(path):
+        return to_openfold3(read_arrays(path), path)
     try:
         content = _read_zip(path) if is_zip else safetensors.torch.load_file(path)
     except safetensors.SafetensorError as error:

@@ -142,9 +142,6 @@ def _add_templates(block: gemmi.cif.Block, templates: Sequence[UsedTemplate], fi
     add(block, "_ma_template_customized", "template_id details", given)
 
 
-_DENOMINATOR = "Number of aligned residue pairs (not including the gaps)"
-
-
 def _add_alignments(
     block: gemmi.cif.Block, templates: Sequence[tuple[int, UsedTemplate]], first_data: int
 ) -> None:

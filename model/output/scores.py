@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from model.chains import chain_names
-from model.confidence.all_atom import protein_pair_scores
 from model.prediction import AllAtomScores, PairScores, Prediction
 from model.structure import Structure
 
@@ -89,6 +88,9 @@ def format_all_atom_scores(prediction: Prediction, extra: Mapping[str, Any] | No
             "chain_pair_pae_min": _round(prediction.chain_pair_pae_min),
         }
         if not any("-" in name for name in names):
+            # imports torch, which workers that write other predictions do not need
+            from model.confidence.all_atom import protein_pair_scores
+
             pae_min = prediction.chain_pair_pae_min
             scores["pairwise_iptm"] = _by_pair(names, own.chain_pair_iptm, 3)
             scores["pairwise_pae_min"] = _by_pair(names, pae_min, 2, both_directions=True)

@@ -33,29 +33,8 @@ def read_segments(structure: gemmi.Structure) -> tuple[list[Segment], list[str]]
     structure.remove_alternative_conformations()
     structure.remove_hydrogens()
     structure.setup_entities()
-    segments: list[Segment] = []
     left_out: list[str] = []
-    for chain in structure[0]:
-        previous: gemmi.Residue | None = None
-        for residue in chain:
-            backbone = [residue.find_atom(name, "*") for name in _BACKBONE]
-            if residue.name not in ATOM14_NAMES or residue.name == "UNK" or None in backbone:
-                if not gemmi.find_tabulated_residue(residue.name).is_water():
-                    left_out.append(f"{residue.name} {chain.name}{residue.seqid}")
-                previous = None
-                continue
-            left_out += [
-                f"atom {name} of {residue.name} {chain.name}{residue.seqid}"
-                for name in _remove_unknown_atoms(residue)
-            ]
-            coordinates = np.array([atom.pos.tolist() for atom in residue])
-            if not np.isfinite(coordinates).all():
-                raise RelaxError(f"{residue.name} {chain.name}{residue.seqid} has invalid coordinates")
-            if previous is not None and _is_bonded(previous, residue):
-                segments[-1].residues.append(residue)
-            else:
-                segments.append(Segment(chain.name, [residue]))
-            previous = residue
+    segments = [segment for chain in structure[0] for segment in _chain_segments(chain, left_out)]
     # the force field has no template for a residue that is both ends of a chain
     for segment in segments:
         if len(segment.residues) == 1:
@@ -65,6 +44,28 @@ def read_segments(structure: gemmi.Structure) -> tuple[list[Segment], list[str]]
         raise RelaxError("no protein chain with at least 2 residues")
     names = ", ".join(left_out[:5]) + (f" and {len(left_out) - 5} more" if len(left_out) > 5 else "")
     return segments, [f"left out: {names}"] if left_out else []
+
+
+def _chain_segments(chain: gemmi.Chain, left_out: list[str]) -> list[Segment]:
+    """Return the bonded stretches of a chain; what is not part of them is added to `left_out`."""
+    segments: list[Segment] = []
+    previous: gemmi.Residue | None = None
+    for residue in chain:
+        name = f"{residue.name} {chain.name}{residue.seqid}"
+        backbone = [residue.find_atom(atom, "*") for atom in _BACKBONE]
+        if residue.name not in ATOM14_NAMES or residue.name == "UNK" or None in backbone:
+            if not gemmi.find_tabulated_residue(residue.name).is_water():
+                left_out.append(name)
+            previous = None
+            continue
+        left_out += [f"atom {atom} of {name}" for atom in _remove_unknown_atoms(residue)]
+        if not np.isfinite([atom.pos.tolist() for atom in residue]).all():
+            raise RelaxError(f"{name} has invalid coordinates")
+        if previous is None or not _is_bonded(previous, residue):
+            segments.append(Segment(chain.name, []))
+        segments[-1].residues.append(residue)
+        previous = residue
+    return segments
 
 
 def _remove_unknown_atoms(residue: gemmi.Residue) -> list[str]:

@@ -116,6 +116,12 @@ class TargetDatabase:
         return own + sum(each.total_residues for each in self.companions)
 
     @property
+    def total_sequences(self) -> int:
+        """The number of sequences, also of other parts and of companions."""
+        own = self.manifest.sequences if self.manifest.whole is None else self.manifest.whole.sequences
+        return own + sum(each.total_sequences for each in self.companions)
+
+    @property
     def total_representatives(self) -> int:
         """The number of representatives, also of other parts and of companions."""
         whole = self.manifest.whole

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from msa.profile.gumbel import GumbelParameters
-from msa.profile.statistics import are_evalues_at_most, evalues, reversed_excess
+from msa.profile.statistics import are_evalues_at_most, evalues, length_factors, reversed_excess
 
 
 @dataclass(frozen=True)
@@ -18,13 +18,13 @@ class QueryStatistics:
         length: residues of the query.
         k: Karlin and Altschul's K of its scores.
         chance_fraction: see `msa.profile.statistics.reversed_excess`.
-        long_target: residues above which E-values are proportional to the length of the target.
+        typical_target: see `msa.profile.statistics.length_factors`.
     """
 
     length: int
     k: float
     chance_fraction: float
-    long_target: float
+    typical_target: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +37,7 @@ class PairStatistics:
         query_lengths: int64 [n], residues of the query of each pair.
         k: float64 [n], K of the query's scores.
         chance_fractions: float64 [n]; see QueryStatistics.
-        long_targets: float64 [n]; see QueryStatistics.
+        typical_targets: float64 [n]; see QueryStatistics.
         target_lengths: int32 [n], residues.
     """
 
@@ -46,7 +46,7 @@ class PairStatistics:
     query_lengths: np.ndarray
     k: np.ndarray
     chance_fractions: np.ndarray
-    long_targets: np.ndarray
+    typical_targets: np.ndarray
     target_lengths: np.ndarray
 
     @classmethod
@@ -68,14 +68,14 @@ class PairStatistics:
             target_lengths: int32 [n].
         """
         lengths = np.array([query.length for query in queries], np.int64)
-        numbers = [(query.k, query.chance_fraction, query.long_target) for query in queries]
-        k, fractions, long_targets = np.array(numbers, np.float64).T[:, owners]
-        return cls(parameters, residues, lengths[owners], k, fractions, long_targets, target_lengths)
+        numbers = [(query.k, query.chance_fraction, query.typical_target) for query in queries]
+        k, fractions, typical_targets = np.array(numbers, np.float64).T[:, owners]
+        return cls(parameters, residues, lengths[owners], k, fractions, typical_targets, target_lengths)
 
     @property
     def length_factors(self) -> np.ndarray:
         """The factors of E-values that are due to the lengths of the targets, float64 [n]."""
-        return np.asarray(np.maximum(self.target_lengths / self.long_targets, 1.0))
+        return length_factors(self.target_lengths, self.typical_targets)
 
     def evalues(self, scores: np.ndarray, max_evalue: float = math.inf) -> np.ndarray:
         """Compute E-values.
@@ -87,9 +87,10 @@ class PairStatistics:
         Returns:
             float64 [n].
         """
-        lengths, residues = self.target_lengths, self.database_residues
-        values = evalues(scores, self.query_lengths, lengths, residues, self.parameters, max_evalue, self.k)
-        return np.asarray(values * self.length_factors)
+        lengths, residues, factors = self.target_lengths, self.database_residues, self.length_factors
+        limit = max_evalue / factors.min(initial=1.0)
+        values = evalues(scores, self.query_lengths, lengths, residues, self.parameters, limit, self.k)
+        return np.asarray(values * factors)
 
     def are_evalues_at_most(self, max_evalue: float, scores: np.ndarray, alone: bool = False) -> np.ndarray:
         """Return whether E-values are at most a limit, bool [n].

@@ -184,6 +184,21 @@ def hash_bytes(data, start, end):  # type: ignore[no-untyped-def]
 
 
 @kernel
+def _find_header(data, offset):  # type: ignore[no-untyped-def]
+    """Return the start and end of a header, and the offset of its line end, or of a NUL byte in it."""
+    size = len(data)
+    while offset < size and data[offset] != 10 and is_whitespace(data[offset]):
+        offset += 1
+    start = offset
+    while offset < size and data[offset] != 10 and data[offset] != 0:
+        offset += 1
+    stop = offset
+    while stop > start and is_whitespace(data[stop - 1]):
+        stop -= 1
+    return start, stop, offset
+
+
+@kernel
 def _parse(  # type: ignore[no-untyped-def]
     data, classes, residues, lengths, headers, header_lengths, id_hashes, oddities
 ):
@@ -196,19 +211,10 @@ def _parse(  # type: ignore[no-untyped-def]
     sequences = residue_end = header_end = offset = 0
     while offset < size:
         # data[offset] is a '>' at the start of a line
+        header_start, header_stop, offset = _find_header(data, offset + 1)
+        if offset < size and data[offset] == 0:
+            return sequences, residue_end, header_end, offset
         offset += 1
-        while offset < size and data[offset] != 10 and is_whitespace(data[offset]):
-            offset += 1
-        header_start = offset
-        while offset < size and data[offset] != 10:
-            if data[offset] == 0:
-                return sequences, residue_end, header_end, offset
-            offset += 1
-        header_stop = offset
-        while header_stop > header_start and is_whitespace(data[header_stop - 1]):
-            header_stop -= 1
-        offset += 1
-
         first = residue_end
         stops = 0
         line_start = True

@@ -170,12 +170,33 @@ def reversed_excess(
     return excess
 
 
+def length_factors(target_lengths: np.ndarray, typical_targets: float | np.ndarray) -> np.ndarray:
+    """Return the factors that let E-values count targets rather than residues.
+
+    Without them, each residue of a database is equally likely to be found by chance; with them, each target.
+
+    Args:
+        target_lengths: int [n], residues.
+        typical_targets: residues of a target whose factor is 1, or float64 [n]; infinite for no factors.
+
+    Returns:
+        float64 [n], > 0.
+    """
+    # a truncated database file reads as zeros
+    lengths = np.maximum(target_lengths, 1)
+    return np.where(np.isinf(typical_targets), 1.0, lengths / typical_targets)
+
+
 def longest_targets(
-    query_length: int, database_residues: int, parameters: GumbelParameters, max_evalue: float
+    query_length: int,
+    database_residues: int,
+    parameters: GumbelParameters,
+    max_evalue: float,
+    typical_target: float = math.inf,
 ) -> np.ndarray:
     """Return how long a target may be that reaches a score by chance less often than a limit.
 
-    The longer a target, the larger the E-value of a score.
+    The longer a target, the larger the E-value of a score. `typical_target` is that of `length_factors`.
 
     Returns:
         int64 [MAX_TABULATED_SCORE + 1], by score: longer targets have larger E-values, shorter ones may have.
@@ -188,7 +209,8 @@ def longest_targets(
     )
     query_starts = table.in_query(query_length)
     factors = _ROUNDING * query_starts * p.k * np.exp(-p.lambda_ * scores) * database_residues
-    exceeding = factors[:, None] * table.target_shares > max_evalue
+    shares = table.target_shares * length_factors(_TABULATED_LENGTHS, typical_target)
+    exceeding = factors[:, None] * shares > max_evalue
     lengths = np.where(exceeding.any(axis=1), _TABULATED_LENGTHS[exceeding.argmax(axis=1)] - 1, _ANY_LENGTH)
     lengths[-1] = _ANY_LENGTH
     return lengths

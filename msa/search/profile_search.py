@@ -28,7 +28,7 @@ from msa.profile.statistics import CHANCE_FRACTION, bit_scores, longest_targets
 from msa.search.families.family import Family
 from msa.search.gapless_limit import longest_filtered
 from msa.search.scoring.candidate_scorer import CandidateScorer, profile_parameters, profile_settings
-from msa.search.scoring.composition import LONG_TARGET, SEQUENCE_CHANCE_FRACTION, SEQUENCE_K_FACTOR
+from msa.search.scoring.composition import SEQUENCE_CHANCE_FRACTION, SEQUENCE_K_FACTOR, typical_target
 from msa.search.scoring.further_alignments import MAX_EVALUE
 from msa.search.windows import best_hits
 
@@ -171,15 +171,16 @@ class ProfileSearch:
         settings = self._settings
         for each in profiles:
             profile, k_factor = (each.profile, each.k_factor) if isinstance(each, Family) else (each, 1.0)
-            fraction, long_target = CHANCE_FRACTION, math.inf
+            fraction, typical = CHANCE_FRACTION, math.inf
             # a saved profile may have been corrected already
             if self._corrects_alignments and profile.is_uncorrected:
                 fraction = SEQUENCE_CHANCE_FRACTION
                 if settings.molecule == PROTEIN:
-                    long_target, k_factor = LONG_TARGET, SEQUENCE_K_FACTOR
+                    typical = typical_target(len(profile.codes), self._database)
+                    k_factor = SEQUENCE_K_FACTOR
                 self._uncorrected[len(self._queries)] = profile
             k, length = self._base.k * k_factor, len(profile.codes)
-            self._queries.append(QueryStatistics(length, k, fraction, long_target))
+            self._queries.append(QueryStatistics(length, k, fraction, typical))
             longest = longest_filtered(
                 length, self._database.total_representatives, settings.matrix, self._rules.of_families
             )
@@ -220,7 +221,8 @@ class ProfileSearch:
     def _longest_targets(self, query: int) -> np.ndarray:
         statistics, residues = self._queries[query], self._database.total_residues
         parameters = replace(self._base, k=statistics.k)
-        return longest_targets(statistics.length, residues, parameters, self._max_candidate_evalue)
+        limit, typical = self._max_candidate_evalue, statistics.typical_target
+        return longest_targets(statistics.length, residues, parameters, limit, typical)
 
     def _hits(self, batch: _Batch, scores: Scores, k: int) -> QueryHits:
         """Return the hits among the aligned candidates of query `k` of a batch, best first."""

@@ -18,6 +18,7 @@ from msa.engines.hits import Hits
 from msa.engines.settings import SearchSettings
 from msa.io.fasta import FastaRecord, UnsupportedRecord
 from msa.search.cluster_expansion import ClusterExpandingEngine
+from msa.search.iterations import IteratedSearch
 from msa.search.windows import WindowedEngine, best_hits
 
 _MAX_HITS_IN_MEMORY = 2**22
@@ -93,10 +94,6 @@ def _search_each(
     on_profile: ProfileCallback | None,
     keep_filtered: bool,
 ) -> Iterator[tuple[FastaRecord, Hits]]:
-    # imported here so that clients of a search server, which also import this module, start without loading
-    # numba
-    from msa.search.iterations import IteratedSearch
-
     engine = prepared_engine(engine, database, queries)
     block_size = queries_per_block(len(queries), settings)
     iterated_search = IteratedSearch(database, settings, engine, block_size, keep_filtered)

@@ -8,9 +8,9 @@ import pytest
 
 from features.alphafold2.deterministic import make_features
 from features.alphafold2.sampling import SamplingSettings, sample_iteration
-from features.templates.template_features import HHBLITS_TO_AATYPE, process_templates
 from msa.alignments.files import Alignment, read_alignment
 from msa.base.residues import RESTYPES
+from tests.features.deepmind_arrays import HHBLITS_TO_AATYPE, process_templates
 
 SYNTHETIC = {
     "a3m": ["family.a3m"],

@@ -33,7 +33,6 @@ EMBEDDED = Path(__file__).parents[1] / "embedded"
 """The library that comes with the package."""
 UNKNOWN = "-"
 """Placeholder of an unknown release date in the header of a chain."""
-_HASH_CHUNK_BYTES = 1 << 22
 
 
 @dataclass(frozen=True)

@@ -84,7 +84,6 @@ class TemplateStage:
         hit_file: path of the hit file.
         mirror: folder of the PDB entries that the hit file names.
         from_user: whether the structures are not those that come with foldcli.
-        first: results of an earlier run, with whose models the library is searched.
     """
 
     library: StructureLibrary | None
@@ -93,7 +92,6 @@ class TemplateStage:
     hit_file: Path | None = None
     mirror: Path | None = None
     from_user: bool = False
-    first: Path | None = None
 
     @classmethod
     def open(cls, options: TemplateOptions, cache_dir: Path) -> "TemplateStage":
@@ -114,7 +112,7 @@ class TemplateStage:
             library = open_or_build_library(path, cache_dir, options.search.threads, progress)
         if not is_library(path):
             warn_unusable_files(library.manifest.unreadable, str(library.path), library.manifest.remarks)
-        stage = cls(library, options.search, from_user=path != EMBEDDED, first=options.first)
+        stage = cls(library, options.search, from_user=path != EMBEDDED)
         if stage.has_no_dates:
             logger.warning(
                 "no templates: %s has no release dates, so that --max-template-date leaves none; "
@@ -138,8 +136,7 @@ class TemplateStage:
             # earlier results do not name this setting
             del settings["by_copy_accuracy"]
         if self.library is not None:
-            first = {} if self.first is None else {"first": file_sha256(self.first / "summary.tsv")}
-            return {"library": self.library.checksums, "settings": settings} | first
+            return {"library": self.library.checksums, "settings": settings}
         assert self.hits is not None and self.hit_file is not None and self.mirror is not None
         # structures are identified by size and time, because reading all of them may take long
         names = sorted({name.rpartition("_")[0] for names in self.hits.values() for name in names})
@@ -161,12 +158,6 @@ class TemplateStage:
             OSError: a temporary folder cannot be written.
         """
         query = features_query(features, name)
-        if self.library is not None and self.first is not None:
-            # imports numba, which runs without this search do not need
-            from foldcli.structure_search.templates import templates_of_model
-
-            hits = templates_of_model(self.first, query, self.library, self.settings)
-            return TargetTemplates(hits, hit_features(hits))
         if self.library is not None:
             return self._find_in_library(self.library, query)
         assert self.hits is not None and self.mirror is not None

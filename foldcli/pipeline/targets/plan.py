@@ -23,8 +23,6 @@ from msa.base.errors import InputError
 
 # differences between settings to name in a message
 _MAX_DIFFERENCES = 3
-# warnings to remember
-_MAX_WARNINGS = 1024
 
 
 @dataclass(frozen=True)

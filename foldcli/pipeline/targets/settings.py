@@ -44,7 +44,6 @@ class TemplateOptions:
         hit_file: path of `--pdb-hit-file`.
         mirror: path of `--local-pdb-path`.
         search: settings of the search.
-        first: path of `--templates-from-structure`, whose models are searched with instead of sequences.
     """
 
     library: Path | None
@@ -52,7 +51,6 @@ class TemplateOptions:
     hit_file: Path | None
     mirror: Path | None
     search: TemplateSettings
-    first: Path | None = None
 
     @classmethod
     def from_options(cls, options: dict[str, Any], threads: int) -> "TemplateOptions | None":
@@ -74,9 +72,6 @@ class TemplateOptions:
             raise click.UsageError(f"{' and '.join(template_sources)} exclude each other")
         if (hit_file is None) != (mirror is None):
             raise click.UsageError("--pdb-hit-file and --local-pdb-path need each other")
-        first = options["templates_from_structure"]
-        if first is not None and (custom or hit_file or options["no_templates"]):
-            raise click.UsageError("--templates-from-structure searches a library: only --templates names it")
         if options["no_templates"]:
             if template_sources:
                 raise click.UsageError(f"{template_sources[0]} and --no-templates exclude each other")
@@ -92,7 +87,7 @@ class TemplateOptions:
             )
         except InputError as error:
             raise click.UsageError(f"--{str(error).replace('_', '-', 2)}") from error
-        return cls(library, custom, hit_file, mirror, search, first)
+        return cls(library, custom, hit_file, mirror, search)
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,11 @@ import pytest
 from features.alphafold2.deterministic import make_features
 from features.complexes.features import complex_features, features_of_rows
 from features.complexes.rows import DistinctRows, rows_of_file
-from features.templates.template_features import process_templates
 from msa.alignments.complex_a3m import parse_complex_a3m
 from msa.alignments.files import Alignment, parse_alignment, read_alignment
 from msa.base.network_inputs import COMPLEX
 from msa.io.fasta import read_fasta
+from tests.features.deepmind_arrays import process_templates
 
 DEEPMIND = ["heterodimer", "heterodimer_templates", "one_and_two_copies_templates"]
 COLABFOLD = ["hetero_1_1", "hetero_1_2", "homo_2"]
@@ -30,6 +30,7 @@ RAW_TEMPLATES = (
     "template_all_atom_masks",
     "template_sum_probs",
 )
+
 CASES = np.load(Path(__file__).parents[1] / "data" / "complexes.npz")
 
 

@@ -7,13 +7,9 @@ import pytest
 
 from features.templates.library.chains import TemplateChain
 from features.templates.library.library import StructureLibrary
-from features.templates.template_features import (
-    HHBLITS_TO_AATYPE,
-    make_template_features,
-    no_templates,
-    process_templates,
-)
+from features.templates.template_features import make_template_features, no_templates
 from msa.base.residues import ATOM37, GAP, RESTYPES
+from tests.features.deepmind_arrays import HHBLITS_TO_AATYPE, process_templates
 
 CASES = ["1A7G_E", "1A8O_A", "1AS5_A", "1GBT_A", "1LCD_A", "2OFG_X", "2XHE_B", "4CUP_A", "4ZHL_U", "4ZHL_P"]
 

@@ -291,6 +291,7 @@ def test_compact_network_predicts_without_other_parameters(
     query: Path, environment: dict[str, str], tmp_path: Path
 ) -> None:
     without = {name: value for name, value in environment.items() if name != "FOLDCLI_PARAMS"}
+    query.write_text(f">ubi\n{UBIQUITIN[:40]}\n")
     options = ("--num-recycle", 0, "--no-report", "--no-plots")
     result = foldcli("fold", query, *options, "-o", tmp_path / "out", env=without)
     assert result.returncode == 0, result.stderr

@@ -50,7 +50,6 @@ def settings_of(folder: Path, root: Path, layout: LayoutName = "default") -> Run
         "custom_template_path": None,
         "pdb_hit_file": None,
         "local_pdb_path": None,
-        "templates_from_structure": None,
     }
     options = TemplateOptions.from_options(values, threads=1)
     assert options is not None

@@ -154,7 +154,6 @@ def write_complex(folder: Path, name: str = "target") -> Path:
         pae=(np.abs(np.subtract.outer(asym_id, asym_id)) * 9 + rng.uniform(0.5, 3, (total, total))).astype(
             np.float32
         ),
-        max_pae=31.75,
         num_recycles=3,
         tolerances=(1.0, 0.5, 0.2),
         asym_id=asym_id,

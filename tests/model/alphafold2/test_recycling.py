@@ -131,7 +131,7 @@ def test_prediction_shapes_and_ranges(tiny: AlphaFold, make_features: Any) -> No
     assert p.atom_positions.shape == (9, 37, 3) and p.atom_positions.dtype == np.float32
     assert p.positions.shape == (len(p.structure.atom_name), 3)
     assert p.plddt.shape == (9,) and (p.plddt > 0).all() and (p.plddt < 100).all()
-    assert p.pae is not None and p.pae.shape == (9, 9) and p.max_pae == pytest.approx(31.75)
+    assert p.pae is not None and p.pae.shape == (9, 9)
     assert p.ptm is not None and 0 < p.ptm < 1
 
 

@@ -102,7 +102,6 @@ def complex_prediction(seed: int) -> Prediction:
         asym_id=asym_id,
         ptm=0.5,
         pae=pae,
-        max_pae=31.75,
     )
 
 

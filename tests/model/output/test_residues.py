@@ -35,7 +35,6 @@ def prediction_of(aatype: list[int], seed: int = 0, **chains: np.ndarray) -> Pre
         plddt=rng.uniform(0, 100, length),
         ptm=0.5,
         pae=rng.uniform(0.25, 31.5, (length, length)).astype(np.float32),
-        max_pae=31.75,
         num_recycles=3,
         tolerances=(3.0, 2.0, 1.0),
         **chains,
@@ -122,7 +121,7 @@ def test_scores_and_their_rounding() -> None:
 
 
 def test_scores_without_a_pae_head() -> None:
-    prediction = dataclasses.replace(prediction_of([0, 1]), pae=None, ptm=None, max_pae=None)
+    prediction = dataclasses.replace(prediction_of([0, 1]), pae=None, ptm=None)
     assert list(json.loads(format_scores(prediction))) == ["plddt"]
 
 

@@ -39,7 +39,7 @@ class TinySearch:
     def __init__(
         self, folder: Path, clusters: str | None = None, settings: SearchSettings | None = None
     ) -> None:
-        self.settings = settings or SearchSettings(evalue=60.0, max_seqs=2, min_ungapped_score=8)
+        self.settings = settings or SearchSettings(evalue=5.0, max_seqs=2, min_ungapped_score=8)
         rng = np.random.default_rng(1)
         words = ["".join(rng.choice(_LETTERS, 12)) for _ in range(3)]
         # the same sequence three times: their scores are equal, and two of the three pass the filter;

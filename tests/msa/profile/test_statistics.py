@@ -21,6 +21,7 @@ from msa.profile.statistics import (
     bit_scores,
     corrected_scores,
     evalues,
+    length_factors,
     longest_targets,
     reversed_excess,
 )
@@ -261,15 +262,17 @@ def test_long_targets_need_high_scores() -> None:
     assert (longest_targets(200, 10**9, DEFAULT, math.inf) > 10**6).all()
 
 
+@pytest.mark.parametrize("typical", [math.inf, 400.0])
 @pytest.mark.parametrize("matrix", ["BLOSUM62", "CONTEXT"])
-def test_longest_targets_are_hardly_longer_than_necessary(matrix: str) -> None:
+def test_longest_targets_are_hardly_longer_than_necessary(matrix: str, typical: float) -> None:
     """Also where alignments of mean length are longer than the query."""
     parameters = gumbel_parameters(*GUMBEL_TABLES[matrix].default_gap_costs, matrix)
     scores, lengths = np.meshgrid(np.arange(30, 150), np.geomspace(30, 3000, 80).astype(np.int64))
     scores, lengths = scores.ravel(), lengths.ravel()
     for query in (60, 150, 400):
-        values = evalues(scores, query, lengths, 10**9, parameters)
-        may_pass = lengths <= longest_targets(query, 10**9, parameters, 1.0)[scores]
+        values = evalues(scores, query, lengths, 10**9, parameters) * length_factors(lengths, typical)
+        may_pass = lengths <= longest_targets(query, 10**9, parameters, 1.0, typical)[scores]
+        assert may_pass[values <= 1].all()
         assert 0 <= may_pass.sum() - (values <= 1).sum() < 0.05 * len(scores)
 
 

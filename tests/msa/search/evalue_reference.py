@@ -8,6 +8,7 @@ import numpy as np
 from msa.alphabet import decode, encode
 from msa.cpu.smith_waterman import align
 from msa.cpu.smith_waterman_scores import alignment_scores
+from msa.database.database import TargetDatabase
 from msa.database.sequence_arrays import SequenceArrays
 from msa.profile.gumbel import gumbel_parameters
 from msa.profile.pssm import query_profile
@@ -43,7 +44,7 @@ class Reference:
     Args:
         query: residues.
         target: residues.
-        database_residues: residues of the whole database.
+        database: the whole database.
         matrix: see SearchSettings.
         gap_open: see SearchSettings; by default that of the matrix.
     """
@@ -52,11 +53,12 @@ class Reference:
         self,
         query: str,
         target: str,
-        database_residues: int,
+        database: TargetDatabase,
         matrix: str = "CONTEXT",
         gap_open: int | None = None,
     ) -> None:
-        self.query, self.residues, self.matrix = query, database_residues, matrix
+        self.query, self.database, self.matrix = query, database, matrix
+        self.residues = database.total_residues
         self.codes, self.target = encode(query), encode(target)
         self.gap_costs = GAP_OPEN[matrix] if gap_open is None else gap_open, 1
         self.parameters = gumbel_parameters(*self.gap_costs, matrix)
@@ -91,11 +93,17 @@ class Reference:
         return float(evalues(np.array([score]), len(self.codes), np.array([length]), length, parameters)[0])
 
     @property
+    def length_factor(self) -> float:
+        """The factor of all E-values that is due to the lengths of query and target."""
+        mean = self.residues / len(self.database)
+        return len(self.target) / (1.2 * mean * max(180 / len(self.query), 1))
+
+    @property
     def single_evalue(self) -> float:
         """The E-value of the best alignment."""
         length = len(self.target)
         evalue = self.pair_evalue(self.target, self.best) * self.residues / length
-        return evalue * max(length / 800, 1)
+        return evalue * self.length_factor
 
     @property
     def summed_evalue(self) -> float:
@@ -116,7 +124,7 @@ class Reference:
     @property
     def other_evalue(self) -> float:
         """The E-value with BLOSUM62, corrected for the region and the reversed query of this matrix."""
-        other = Reference(self.query, decode(self.target), self.residues, "BLOSUM62", self.gap_costs[0])
+        other = Reference(self.query, decode(self.target), self.database, "BLOSUM62", self.gap_costs[0])
         other.reversed_excess = self.reversed_excess
         other.best[1:] = self.best[1:]
         return other.single_evalue
@@ -136,7 +144,7 @@ class Reference:
             of_reversed - math.log(10 * cells / 0.04),
         )
         evalue = 10 * len(self.query) * self.residues * math.exp(excess - score)
-        return evalue * max(len(self.target) / 800, 1)
+        return evalue * self.length_factor
 
     @property
     def evalue(self) -> float:

@@ -129,8 +129,8 @@ def test_hits_of_a_long_query_equal_brute_force(
     limit, final = 1e-3, all_evalues(profile)
     if comp_bias_corr:
         # further alignments may lower E-values
-        limit, residues = MAX_EVALUE, database.total_residues
-        final = np.array([Reference(query, decode(targets.codes(k)), residues).evalue for k in all_targets])
+        limit = MAX_EVALUE
+        final = np.array([Reference(query, decode(targets.codes(k)), database).evalue for k in all_targets])
     found = set(best_targets(gapless_scores(profile, targets), options.max_candidates, 15).tolist())
     for start in window_starts(len(query)):
         part = profile[start : start + 80]

@@ -87,6 +87,12 @@ def test_bytecode_goes_to_the_cache_if_the_installation_cannot_store_it(
             "foldcli.__main__, foldcli.commands.search, msa.gpu.device.opening",
             {"torch", "numba", "numpy", "tqdm"},
         ),
+        # imported by workers that write results
+        (
+            "foldcli.outputs.model_files, foldcli.pipeline.results.results, foldcli.report.make, "
+            "foldcli.report.plots, model.output.modelcif, model.output.residues, model.output.scores",
+            {"torch", "numba"},
+        ),
         # imported by `search` for a table
         (
             "foldcli.search_runs.table",

@@ -36,7 +36,6 @@ NONE = {
     "custom_template_path": None,
     "pdb_hit_file": None,
     "local_pdb_path": None,
-    "templates_from_structure": None,
 }
 
 

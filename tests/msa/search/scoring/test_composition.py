@@ -159,7 +159,9 @@ def brute_force(
         corrected = np.array([max(score - max(of_reversed, of_composition, 0), 0)])
         scaled = replace(parameters, k=parameters.k * SEQUENCE_K_FACTOR)
         arguments = len(codes), np.array([length]), database.total_residues, scaled
-        found.append((float(evalues(corrected, *arguments)[0]), -score, index))
+        mean = database.total_residues / len(database)
+        factor = length / (1.2 * mean * max(180 / len(codes), 1))
+        found.append((float(evalues(corrected, *arguments)[0]) * factor, -score, index))
     return sorted(found)
 
 

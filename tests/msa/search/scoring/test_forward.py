@@ -241,7 +241,7 @@ def test_sequences_that_match_their_reverse_are_corrected(monkeypatch: pytest.Mo
         monkeypatch.setattr(forward, "_forward_scores", lambda *_, scores=scores: scores)
         corrections = np.full(2, excess)
         found = forward.forward_evalues({}, indices, targets, indices, records, corrections, statistics, 1)
-        for k, (cells, factor) in enumerate(((1e5, 1), (2000 * 1600, 2))):
+        for k, (cells, factor) in enumerate(((1e5, 0.375), (2000 * 1600, 2))):
             correction = max(0.241 * excess, of_reversed - math.log(10 * cells / 0.04))
             # large ones do not overflow
             expected = 10 * lengths[k] * 1e6 * math.exp(min(correction - 50, 600)) * factor

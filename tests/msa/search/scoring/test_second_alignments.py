@@ -18,6 +18,7 @@ from msa.database.build import BuildSettings, build_database
 from msa.database.database import TargetDatabase
 from msa.database.sequence_arrays import SequenceArrays
 from msa.engines.engine import Candidates, EngineRequest
+from msa.engines.pair_statistics import PairStatistics
 from msa.engines.query_profile import QueryProfile
 from msa.engines.settings import SearchSettings
 from msa.io.fasta import FastaRecord
@@ -25,9 +26,6 @@ from msa.profile.gumbel import gumbel_parameters
 from msa.profile.pssm import ProfileQuery, query_profile
 from msa.profile.statistics import evalues
 from msa.search import profile_search
-from msa.search.scoring.composition import (
-    LONG_TARGET,
-)
 from msa.search.scoring.second_alignments import TargetParts
 from msa.search.scoring.second_matrix import combined_evalues
 from msa.search.search import search, search_many
@@ -79,7 +77,7 @@ def test_evalues_equal_the_reference(tmp_path_factory: pytest.TempPathFactory, s
     assert len(found) > len(targets) // 2
     for k, target in enumerate(targets):
         if f"t{k}" in found:
-            reference = Reference(query, target, database.total_residues)
+            reference = Reference(query, target, database)
             score, *_, first, last = reference.best[:5]
             expected = reference.evalue, score, first + 1, last + 1
             assert found[f"t{k}"] == (pytest.approx(expected[0], rel=1e-12), *expected[1:])
@@ -90,7 +88,7 @@ def test_evalues_of_coiled_coils_equal_the_reference(tmp_path: Path) -> None:
     """Their scores with either matrix are corrected by the reversed query."""
     database = build(tmp_path, [coil(k) for k in range(60)])
     hits = search(FastaRecord("query", TROPOMYOSIN), database, SearchSettings(evalue=100))
-    references = [Reference(TROPOMYOSIN, hit.sequence, database.total_residues) for hit in hits]
+    references = [Reference(TROPOMYOSIN, hit.sequence, database) for hit in hits]
     for hit, reference in zip(hits, references, strict=True):
         assert hit.evalue == pytest.approx(reference.evalue, rel=1e-12)
     near = [each for each in references if 1e-12 <= each.single_evalue <= 1]
@@ -132,7 +130,7 @@ def test_two_weak_alignments_are_significant_together(
     hits = {hit.id: hit for hit in search(FastaRecord("query", query), database, criteria)}
     ordered, unordered, repeat, single = (hits[f"t{k}"] for k in range(4))
     for hit in (ordered, unordered, repeat, single):
-        reference = Reference(query, hit.sequence, database.total_residues, "BLOSUM62")
+        reference = Reference(query, hit.sequence, database, "BLOSUM62")
         assert hit.evalue == pytest.approx(reference.evalue, rel=1e-12)
         # everything but the E-value is that of the best alignment
         assert (hit.alignment.score, hit.alignment.target_start - 1, hit.alignment.target_end - 1) == tuple(
@@ -140,9 +138,9 @@ def test_two_weak_alignments_are_significant_together(
         )
         assert 1e-3 < reference.single_evalue < 1
         assert (hit.evalue < reference.single_evalue / 5) == (hit is not single)
-    assert ordered.evalue < 1e-4 < 1e-3 < min(unordered.evalue, repeat.evalue)
+    assert ordered.evalue < 1e-4 < 5e-4 < min(unordered.evalue, repeat.evalue)
     # the limit applies to the sum, although the best alignment alone exceeds it
-    strict = search(FastaRecord("query", query), database, replace(criteria, evalue=1e-3))
+    strict = search(FastaRecord("query", query), database, replace(criteria, evalue=5e-4))
     assert [(hit.id, hit.evalue) for hit in strict] == [(ordered.id, ordered.evalue)]
 
 
@@ -158,17 +156,28 @@ def test_searches_without_the_corrections_do_not_sum(
         assert hit.evalue == evalues(scores, *arguments)[0]
 
 
-def test_evalues_of_long_targets_grow_with_their_length(tmp_path: Path) -> None:
+def test_evalues_are_proportional_to_the_lengths_of_targets_and_short_queries(tmp_path: Path) -> None:
     rng = np.random.default_rng(14)
-    domain = random_sequence(80, rng)
-    lengths = (LONG_TARGET // 2, LONG_TARGET, 2 * LONG_TARGET)
-    database = build(tmp_path, [domain + random_sequence(length - 80, rng) for length in lengths])
-    hits = {hit.target_length: hit for hit in search(FastaRecord("query", domain), database)}
-    for length, factor in zip(lengths, (1, 1, 2), strict=True):
-        hit, residues = hits[length], database.total_residues
-        reference = Reference(domain, hit.sequence, residues)
-        expected = reference.pair_evalue(reference.target, reference.best) * residues / length * factor
-        assert hit.evalue == pytest.approx(expected, rel=1e-12)
+    domain = random_sequence(360, rng)
+    lengths = (100, 200, 900)
+    database = build(tmp_path, [domain[:90] + random_sequence(length - 90, rng) for length in lengths])
+    residues = database.total_residues
+    for query, of_query in ((domain[:90], 0.5), (domain, 1.0)):
+        hits = {hit.target_length: hit for hit in search(FastaRecord("query", query), database)}
+        for length, of_target in zip(lengths, (0.25, 0.5, 2.25), strict=True):
+            reference = Reference(query, hits[length].sequence, database)
+            expected = reference.pair_evalue(reference.target, reference.best) * residues / length
+            assert hits[length].evalue == pytest.approx(expected * of_target * of_query / 1.2, rel=1e-12)
+
+
+def test_limits_apply_to_evalues_that_include_the_factors_of_lengths() -> None:
+    scores, ones = np.arange(40, 100), np.ones(60)
+    queries, targets = 900 * ones.astype(np.int64), 700 * ones.astype(np.int32)
+    lengths = queries, PARAMETERS.k * ones, ones, 5600 * ones, targets
+    pairs = PairStatistics(PARAMETERS, 10**7, *lengths)
+    values, limited = pairs.evalues(scores), pairs.evalues(scores, 1.0)
+    passing = values <= 1
+    assert 0 < passing.sum() < 60 and limited[passing].tolist() == values[passing].tolist()
 
 
 @given(st.integers(0, 2**32))
@@ -226,7 +235,7 @@ def test_queries_of_a_batch_do_not_affect_each_other(
     codes = encode(domains[0])
     saved = query_profile(codes, True)
     queries.insert(2, ProfileQuery("saved", domains[0], profile=saved, source="test", of_family=False))
-    criteria = SearchSettings(evalue=100, max_seqs=max_seqs)
+    criteria = SearchSettings(evalue=5, max_seqs=max_seqs)
     together = list(search_many(queries, database, criteria, engine=AllReady()))
     for query, (_, hits) in zip(queries, together, strict=True):
         expected = search(query, database, criteria)
