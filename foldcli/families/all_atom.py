@@ -148,6 +148,7 @@ class AllAtom(Family):
     size_unit: ClassVar[str] = "tokens"
     prepares_jobs: ClassVar[bool] = True
     pairs_chains: ClassVar[bool] = True
+    rank_score: ClassVar[str] = "AlphaFold 3's ranking score"
     writer: ClassVar[ModelWriter] = ALL_ATOM_MODELS
     citations: ClassVar[str] = CITATIONS
     fetchable: ClassVar[Mapping[str, str]] = MappingProxyType(

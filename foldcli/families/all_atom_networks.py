@@ -42,6 +42,8 @@ MEASURED_SECONDS = {
 MEASURED_SAMPLES = 5
 # share of the speed of matrix products that the network reaches on a CPU
 _CPU_EFFICIENCY = 0.8
+# of the authors' program with their parameters
+_DEEPMIND_RECYCLES = 10
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,6 +167,9 @@ def load_network(path: Path, settings: Any, device: str) -> AllAtomNetwork:
     config, tensors = read_checkpoint(path)
     if config.variant == DEEPMIND.variant:
         logger.info("%s", DEEPMIND_TERMS)
+        if settings.num_recycles != _DEEPMIND_RECYCLES:
+            recycles = settings.num_recycles, _DEEPMIND_RECYCLES
+            logger.info("%d recycles; DeepMind's program has %d (--num-recycle)", *recycles)
     half = settings.precision == "bf16"
     if device != "cpu":
         torch.backends.cuda.matmul.allow_tf32 = half

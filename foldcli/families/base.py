@@ -111,7 +111,7 @@ class Family(ABC):
             processes.
         size_unit: what `size` counts; the name of its column in plans.
         citations: papers about the network, as BibTeX.
-        rank_score: value of --rank that "auto" means.
+        rank_score: the score that --rank auto means.
         prepares_jobs: whether `cache-features` stores the inputs of its jobs (`prepare`); it stores
             AlphaFold2's features of alignments for other families.
         pairs_chains: whether its targets have several protein chains, whose alignments are paired.

@@ -108,9 +108,19 @@ class RunMethods:
             f"Structures were predicted with foldcli {VERSION}, model {', '.join(self.networks)}",
             f"with at most {getattr(settings, 'num_recycles', 0)} recycles, in "
             f"{getattr(settings, 'precision', 'fp32')}, with the random seed {first}"
-            + (f" and the {seeds - 1} after it" if seeds > 1 else ""),
+            + (
+                f" and the {seeds - 1} after it"
+                if seeds > 1
+                else ""
+                if first
+                else " or those of a job's file"
+            ),
         ]
         text = f"{sentences[0]}, {sentences[1]}."
+        if samples := getattr(settings, "num_samples", 0):
+            text += (
+                f" Each seed gave {samples} samples of {getattr(settings, 'num_steps', 0)} denoising steps."
+            )
         if self.database is not None:
             text += f" Alignments were made by searching {self.database} with profiles."
         else:

@@ -222,6 +222,10 @@ def find_parameters(
             "--params demo, an untrained network, is no longer part of foldcli",
             f"Use --params {COMPACT}, a small trained network for single chains.",
         )
+    if folder.suffix in (".bin", ".zst", ".pt", ".safetensors") and not folder.exists():
+        raise MissingError(
+            f"no network parameters: {folder} does not exist", "Give --params an existing file."
+        )
     if not folder.is_dir():
         remedy = download_instructions(folder, _suffixes(kinds[-1], model_type)[0])
         raise MissingError(f"no network parameters: {folder} is not a folder", remedy)

@@ -61,6 +61,7 @@ def test_refused_run_leaves_no_folder(
     missing, out = tmp_path / "missing", tmp_path / "runs" / "out"
     refused = (
         ("no network parameters", "predict", query, "--params", missing, "-o", out),
+        ("af3.bin.zst does not exist", "predict", query, "--params", tmp_path / "af3.bin.zst", "-o", out),
         ("no such database", "fold", query, "--params", network, "--db", missing, "-o", out),
         ("no such database", "search", query, missing, "--format", "a3m", "-o", out, "--save-profile", out),
         ("no such database", "cache-features", query, "--db", missing, "--cache", out),

@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+from foldcli.families.all_atom import AllAtom, AllAtomSettings
 from foldcli.families.settings import PredictSettings
 from foldcli.outputs.layout import TargetFiles
 from foldcli.outputs.methods import RunMethods
@@ -19,7 +20,10 @@ def methods(settings: PredictSettings, database: str | None = None) -> RunMethod
 def test_the_paragraph_names_what_was_used_and_bibtex_its_papers() -> None:
     plain = methods(PredictSettings())
     text = plain.paragraph()
-    assert "alphafold2_ptm_model_3, with at most 3 recycles" in text and "random seed 0." in text
+    assert (
+        "alphafold2_ptm_model_3, with at most 3 recycles" in text
+        and "random seed 0 or those of a job's file." in text
+    )
     assert "Alignments were given. Templates were not used. Models were ranked by plddt." in text
     assert re.findall(r"@\w+{(\w+),", plain.bibtex()) == ["Jumper2021", "foldcli"]
     settings = PredictSettings(
@@ -35,6 +39,13 @@ def test_the_paragraph_names_what_was_used_and_bibtex_its_papers() -> None:
     assert names == ["Jumper2021", "Altschul1997", "Bennett2023", "Kalakoti2025", "Rettie2025", "foldcli"]
     for text in (plain.bibtex(), rich.bibtex()):
         assert text.count("{") == text.count("}")
+
+
+def test_the_paragraph_of_an_all_atom_network_has_samples_and_the_score_that_ranks() -> None:
+    settings = AllAtomSettings(num_samples=3, num_steps=50)
+    text = RunMethods(("openfold3",), settings, AllAtom.rank_score, None, False, 0, "").paragraph()
+    assert "Each seed gave 3 samples of 50 denoising steps." in text
+    assert "Models were ranked by AlphaFold 3's ranking score." in text
 
 
 def test_scripts_open_the_models_that_exist(tmp_path: Path) -> None:
