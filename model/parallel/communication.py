@@ -179,7 +179,7 @@ class RankGroup:
 
     @property
     def can_be_captured(self) -> bool:
-        """Whether CUDA graphs can contain the communication: only that of NCCL, and without times."""
+        """True if CUDA graphs can contain the communication: only that of NCCL, and without times."""
         return not self.use_copies and self.record is None
 
     def open_copies(self, device: torch.device, min_residues: int = MIN_COPIED_RESIDUES) -> str:
