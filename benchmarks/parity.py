@@ -275,7 +275,8 @@ def _confidences(result: Mapping[str, torch.Tensor], asym_id: torch.Tensor | Non
                 result["structure_module/final_atom_mask"],
                 scores["plddt"],
             )
-            scores["iptm"], scores["ranking_confidence"] = of_complex.iptm, of_complex.ranking_confidence
+            scores["iptm"] = of_complex.iptm
+            scores["ranking_confidence"] = 0.8 * of_complex.iptm + 0.2 * of_complex.ptm
     return {f"confidence/{name}": np.asarray(score) for name, score in scores.items()}
 
 
