@@ -8,8 +8,7 @@ from typing import Protocol
 from foldcli.errors import ServerLost
 from foldcli.inputs.complexes import Complex
 from foldcli.logs import logger
-from foldcli.pipeline.processes.background import map_in_threads
-from foldcli.pipeline.search.hit_texts import MAX_TEXT_THREADS, FoundHits, HitTexts
+from foldcli.pipeline.search.hit_texts import FoundHits, HitTexts
 from foldcli.pipeline.search.process import ProcessSearcher
 from foldcli.pipeline.targets.alignment_request import AlignmentRequest
 from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
@@ -148,7 +147,7 @@ class SearchStage:
         on_profile: ProfileCallback | None = None,
         progress: Progress | None = None,
     ) -> Iterator[SearchResult]:
-        """Search all queries and store their alignments, in threads; one failure does not stop the others.
+        """Search all queries and store their alignments; one failure does not stop the others.
 
         Yields:
             The outcome of each query, in order.
@@ -165,11 +164,11 @@ class SearchStage:
                 return SearchResult(name, query, error)
             return SearchResult(name, query)
 
-        threads = min(self.settings.search.threads, MAX_TEXT_THREADS)
         while queries:
             searched = 0
             try:
-                for result in map_in_threads(write, self._search(queries, on_profile, progress), threads):
+                # by the thread that an interrupt stops, which leaves no unfinished file
+                for result in map(write, self._search(queries, on_profile, progress)):
                     searched += 1
                     yield result
             except ServerLost:
