@@ -106,7 +106,7 @@ class Family(ABC):
         has_network: False if models are made without a network, on the CPU: nothing is loaded or compiled,
             and there are no workers.
         unshared: the reason why several processes cannot predict a target together (--gpus-per-target), as a
-            sentence; None for networks of AlphaFold2's kind, which can (`foldcli.pipeline.network.ranks`).
+            sentence; None for networks that can be divided (`foldcli.pipeline.network.ranks`).
         samples_elsewhere: whether `sample` calls its argument `draw`, for which a run with GPUs starts
             processes.
         size_unit: what `size` counts; the name of its column in plans.

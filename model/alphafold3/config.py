@@ -173,7 +173,7 @@ class AlphaFold3Config:
 
     @property
     def variant(self) -> str:
-        """Whose network it is: "openbind", "p2" or "deepmind"."""
+        """The network's origin: "openbind", "p2" or "deepmind"."""
         if not self.unknown_dna:
             return "deepmind"
         return "openbind" if self.diffusion.shared_pair_norm else "p2"

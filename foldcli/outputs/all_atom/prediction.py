@@ -12,6 +12,8 @@ from model.layers.host_copies import HostCopies
 from model.prediction import AllAtomScores, Extra, Prediction
 from model.structure import Structure
 
+_TENSORS = tuple(field.name for field in fields(Confidence) if field.name != "chains")
+
 
 def copy_samples(samples: Samples) -> Callable[[], Samples]:
     """Begin to copy samples from a GPU; return a function that waits for the copies and returns them."""
@@ -58,9 +60,6 @@ def build_predictions(
         )
         for positions, confidence in zip(samples.positions, samples.confidences, strict=True)
     ]
-
-
-_TENSORS = tuple(field.name for field in fields(Confidence) if field.name != "chains")
 
 
 def _build(
