@@ -39,27 +39,26 @@ class Compiler:
             # importing torch takes as long, and is the work here
             import torch
 
-            from cuda.fused.compilation import compile_variant, load_compiler, record_variants
-            from cuda.fused.gpu_model import GpuModel, assume_gpu
+            from cuda.fused import compilation, gpu_model
             from model.layers.kernels import select_kernels
             from model.planning.kernel_launches import NetworkLaunches
 
             toolchain.result()
-        gpu = GpuModel(request.gpu_name, request.capability)
-        with assume_gpu(gpu):
+        gpu = gpu_model.GpuModel(request.gpu_name, request.capability)
+        with gpu_model.assume_gpu(gpu):
             kernels = select_kernels("fused", "cpu")
-        load_compiler(gpu)
+        compilation.load_compiler(gpu)
         progress = _Progress(self._report)
         with forked_workers(request.processes, _NICENESS) as pool:
             # fork all workers now: later this thread holds locks that they would inherit
             pool.submit(build_driver_extension)
 
             def queue(variant: "KernelVariant") -> None:
-                progress.follow(partial(pool.submit, compile_variant, variant, gpu))
+                progress.follow(partial(pool.submit, compilation.compile_variant, variant, gpu))
 
             torch.set_num_threads(_TORCH_THREADS)
             dtype = {"bf16": torch.bfloat16, "fp32": torch.float32}[request.precision]
-            with record_variants(gpu, queue), torch.inference_mode():
+            with compilation.record_variants(gpu, queue), torch.inference_mode():
                 networks = [NetworkLaunches(network, dtype, kernels) for network in request.networks]
                 for network in networks:
                     for launch in network.calls():

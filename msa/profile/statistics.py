@@ -15,6 +15,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from msa.profile import compiled_statistics
+from msa.profile.compiled_statistics import start_positions
 from msa.profile.gumbel import GumbelParameters
 
 _LN2 = math.log(2.0)
@@ -240,8 +242,6 @@ class _StartBounds:
 
 @functools.lru_cache(8)
 def _start_bounds(parameters: GumbelParameters) -> _StartBounds:
-    from msa.profile.compiled_statistics import start_positions  # imports numba
-
     lengths, scores = _TABULATED_LENGTHS, np.arange(MAX_TABULATED_SCORE + 1)
     means, deviations, _ = (each[:, None] for each in _alignment_lengths(scores, parameters))
     starts, fits = (_ROUNDING * each for each in np.vectorize(start_positions)(lengths, means, deviations))
@@ -321,8 +321,6 @@ def _evalue_upper_bounds(alignments: _Alignments, residues: int, parameters: Gum
 
 def _all_evalues(alignments: _Alignments, residues: int, parameters: GumbelParameters) -> np.ndarray:
     """Compute E-values of any size, float64 [n]."""
-    from msa.profile import compiled_statistics  # imports numba
-
     p, a, expected = parameters, alignments, np.empty(len(alignments.scores))
     compiled_statistics.fill_evalues(
         a.scores, a.query_lengths, a.target_lengths, a.k, residues,
