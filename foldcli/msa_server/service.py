@@ -63,7 +63,7 @@ class HttpService:
     @classmethod
     def open(
         cls,
-        databases: Sequence[str],
+        databases: tuple[str, ...],
         device: str,
         library: Sequence[Path | None],
         threads: int,
