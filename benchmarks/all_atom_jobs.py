@@ -25,7 +25,7 @@ import safetensors.torch
 from all_atom_gpu import random_tensors
 from fold import run_foldcli, write_database
 from options import parse_options
-from runs import compile_bytecode
+from processes import compile_bytecode
 
 from model.alphafold3.config import OPENBIND, AlphaFold3Config
 from model.checkpoints.openfold3 import openfold3_tensors

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 from options import parse_options
-from search_gpu import Run, timed
+from processes import Run, timed
 
 from msa.alphabet import STANDARD
 from msa.io.compression import read_bytes

@@ -17,51 +17,19 @@ import argparse
 import filecmp
 import os
 import re
-import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from options import parse_options
-from runs import compile_bytecode, python_environment
+from processes import Run, compile_bytecode, fail, python_environment, timed
 
 from msa.io.compression import read_bytes
 from msa.io.fasta import read_fasta
 
 ROOT = Path(__file__).resolve().parents[1]
 SETTINGS = ["--max-seqs", "300", "-e", "1e-3"]
-
-
-def fail(text: str) -> None:
-    raise SystemExit(f"search_gpu: {text}")
-
-
-@dataclass(frozen=True)
-class Run:
-    """A finished process: wall and CPU seconds, and peak resident set in bytes."""
-
-    seconds: float
-    cpu_seconds: float
-    peak_bytes: int
-
-
-def timed(command: list[str], environment: dict[str, str] | None = None, folder: Path | None = None) -> Run:
-    """Run a command, in a folder if given; the benchmark ends if it fails."""
-    start = time.perf_counter()
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment, cwd=folder
-    ) as process:
-        assert process.stdout is not None
-        output = process.stdout.read()
-        _, status, usage = os.wait4(process.pid, 0)
-        seconds = time.perf_counter() - start
-        process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        fail(f"{' '.join(command)} ended with {process.returncode}:\n{output[-2000:]}")
-    return Run(seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024)
 
 
 def write_copies(fasta: Path, times: int, path: Path) -> None:
