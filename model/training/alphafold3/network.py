@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from cuda.fused.weights import separate_cache
+from model.alphafold3.atoms import TOKEN_PLACES
 from model.alphafold3.blocks import MsaBlock
 from model.alphafold3.embedding import RelativePositions, alignment_mask
 from model.alphafold3.heads import ConfidenceLogits, representative_atoms
@@ -25,6 +26,9 @@ from model.training.alphafold3.blocks import msa_block, pairformer, template_upd
 from model.training.alphafold3.losses import TrainingOutput
 from model.training.alphafold3.noise import TrainingDraws, noised_copies
 from model.training.alphafold3.targets import Targets
+
+# atoms of a rollout with kept graphs are padded to a multiple of it
+_ATOM_STEP = 1024
 
 
 @dataclass(frozen=True)
@@ -174,9 +178,13 @@ def rollout(
     graphs: KeptGraphs | None = None,
 ) -> torch.Tensor:
     """Predict one structure [A, 3], Å, in few steps and without gradients (section 4.1)."""
+    atoms = len(inputs.atom_mask)
+    if graphs is not None:  # so that more crops have the same size
+        most = TOKEN_PLACES * len(inputs.token_mask)
+        inputs = inputs.padded(max(atoms, min(-(-atoms // _ATOM_STEP) * _ATOM_STEP, most)))
     with separate_cache():  # weights prepared for these steps are out of date after them
         trunk = _wide(_detached(trunk))
-        return network.sample(inputs, trunk, draws, steps=steps, samples=1, graphs=graphs)[0]
+        return network.sample(inputs, trunk, draws, steps=steps, samples=1, graphs=graphs)[0, :atoms]
 
 
 def denoise(

@@ -158,7 +158,8 @@ class AllAtomTrainer:
             torch.set_float32_matmul_precision("high")
         self.moments = {name: torch.zeros_like(self.flat.values) for name in MOMENTS}
         self.progress = Progress()
-        self._graphs, self._skipped = KeptGraphs(), 0
+        self._graphs = KeptGraphs() if self.flat.values.is_cuda else None
+        self._skipped = 0
 
     def step(self, stop: bool = False) -> AllAtomReport:
         """Make one step.
