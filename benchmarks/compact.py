@@ -37,14 +37,7 @@ from tempfile import TemporaryDirectory, gettempdir
 
 import numpy as np
 import torch
-from compact_tables import (
-    CLOSE_IDENTITY,
-    ChainScores,
-    calibrate,
-    ideal_helix,
-    regular_bonds,
-    report,
-)
+from compact_tables import CLOSE_IDENTITY, ChainScores, calibrate, ideal_helix, regular_bonds, report
 from options import parse_options
 
 from features.alphafold2.alignment_depth import row_weights

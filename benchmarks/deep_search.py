@@ -49,10 +49,7 @@ def open_database(fasta: Path, times: int, folder: Path, threads: int) -> Target
 
 
 def run(
-    queries: list[FastaRecord],
-    database: TargetDatabase,
-    engine: Engine,
-    settings: SearchSettings,
+    queries: list[FastaRecord], database: TargetDatabase, engine: Engine, settings: SearchSettings
 ) -> tuple[float, str, str]:
     """Search once; return the seconds, the other figures as text, and a digest of the table."""
     digest, hits_found, capped, writing = hashlib.sha256(), 0, 0, 0.0

@@ -205,9 +205,7 @@ def outer_lines(size: Size, dtype: torch.dtype, with_peers: bool) -> list[Line]:
     return [Line("outer product mean S {} N {} C {}".format(*size), calls, moved, operations)]
 
 
-def multiplication_inputs(
-    size: Size,
-) -> tuple[torch.Tensor, multiplication.TriangleMultiplicationWeights]:
+def multiplication_inputs(size: Size) -> tuple[torch.Tensor, multiplication.TriangleMultiplicationWeights]:
     """Return the pair representation and weights for N and C (128 if not given)."""
     length, c = (*size, CHANNELS)[:2]
     shapes: list[Size] = [(c,), (c,), *[(c, c), (c,)] * 4, (c,), (c,), (c, c), (c,), (c, c), (c,)]

@@ -65,13 +65,7 @@ class Foldcli:
         # installed packages have bytecode
         compile_bytecode(folder)
 
-    def search(
-        self,
-        name: str,
-        queries: Path,
-        device: str,
-        iterations: int | None = None,
-    ) -> Run:
+    def search(self, name: str, queries: Path, device: str, iterations: int | None = None) -> Run:
         """Search in a process of its own; write the table to FOLDER/NAME.m8.
 
         Args:
