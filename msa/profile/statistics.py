@@ -4,8 +4,6 @@ Scores of unrelated sequences follow a Gumbel distribution with the parameters o
 alignment that starts near the end of a sequence is too short for a high score, so the search space is
 corrected for finite lengths as in blastp (Park, Sheetlin, Ma, Madden & Spouge, BMC Research Notes 5:286,
 2012).
-
-The compiled formulas are imported, with numba, only when they are needed.
 """
 
 import functools
