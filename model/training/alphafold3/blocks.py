@@ -29,7 +29,7 @@ from model.training.alphafold2.layers import (
 
 MSA_DROPOUT, PAIR_DROPOUT = 0.15, 0.25
 # pairs whose transition has gradients at once
-_TRANSITION_PAIRS = 2**17
+_TRANSITION_PAIRS = 150_000
 
 
 def dropout_factors(like: torch.Tensor, count: int, rate: float, dropout: float) -> Mask:
