@@ -7,6 +7,7 @@ import click
 
 from foldcli.options import common as options
 from foldcli.options.command import GroupedCommand
+from foldcli.process_state import share_gpu_memory
 
 
 @click.command("train", cls=GroupedCommand, replacements={"--prepare": "use --unpack-only."})
@@ -95,6 +96,7 @@ def command(
 
     For several GPUs: torchrun --nproc-per-node 2 -m foldcli train CONFIG -o RUN
     """
+    share_gpu_memory()
     from foldcli.training.run import TrainingOptions, train
 
     if run is None and not unpack_only:
