@@ -227,8 +227,7 @@ def on_stop_signals_in_thread(handler: Callable[[int], None]) -> None:
 
 def share_gpu_memory() -> None:
     """Let tensors of all sizes share a GPU's memory, unless the user decides; before torch is imported."""
-    if "PYTORCH_CUDA_ALLOC_CONF" not in os.environ:  # the older name
-        os.environ.setdefault("PYTORCH_ALLOC_CONF", "expandable_segments:True")
+    os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
 
 
 def hide_torch_warnings() -> None:

@@ -129,18 +129,14 @@ def test_signals_are_not_lost_in_destructors(set_up: str, number: int, expected:
     assert (result.stdout, result.stderr) == (f"{expected}\n", "")
 
 
-@pytest.mark.parametrize("name", ["PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"])
-def test_gpu_memory_is_shared_by_sizes_unless_the_user_decides(
-    monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    for each in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"):
-        monkeypatch.delenv(each, raising=False)
-    monkeypatch.setenv(name, "max_split_size_mb:64")
-    share_gpu_memory()
-    assert os.environ[name] == "max_split_size_mb:64"
-    monkeypatch.delenv(name)
-    share_gpu_memory()
-    assert os.environ.pop("PYTORCH_ALLOC_CONF") == "expandable_segments:True"
+def test_gpu_memory_is_shared_by_sizes_unless_the_user_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "PYTORCH_CUDA_ALLOC_CONF"
+    for value, expected in (("", "expandable_segments:True"), ("max_split_size_mb:64",) * 2):
+        monkeypatch.setenv(name, value)
+        if not value:
+            monkeypatch.delenv(name)
+        share_gpu_memory()
+        assert os.environ[name] == expected
 
 
 def test_compiled_cpu_code_is_kept_in_the_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
