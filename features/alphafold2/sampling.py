@@ -102,10 +102,6 @@ class PhiloxDraws:
     Uses the raw 64-bit output of Philox-4x64, which NumPy guarantees not to change. Seed and iteration are
     its key. Each kind of choice has its own counter range, so that none affects another.
 
-    Args:
-        seed: 0 ≤ seed < 2⁶⁴.
-        iteration: 0 ≤ iteration < 2⁶⁴, index of the recycling iteration.
-
     Raises:
         ValueError: seed or iteration is out of range.
     """

@@ -45,11 +45,6 @@ def add_alignments(
 
     Alignments of the job itself stay. If it has paired rows for any chain, these are the only ones.
 
-    Args:
-        job: the job.
-        found: decompressed A3M by sequence; see `Job.proteins_to_search`.
-        settings: which rows are paired.
-
     Raises:
         InputError: an alignment cannot be read, or belongs to another sequence.
     """

@@ -101,11 +101,7 @@ def _alignment_features(job: Job, atoms: Atoms, tokens: Tokens, settings: Settin
 
 
 def _conformers(job: Job, atoms: Atoms, generator: ConformerGenerator) -> tuple[Conformer, ...]:
-    """Return the conformers of all reference molecules.
-
-    Raises:
-        InvalidMolecule: RDKit finds none for a ligand drawn by the user, which the dictionary does not have.
-    """
+    """Return the conformers of all reference molecules."""
     conformers = generator.generate_all([(x.component, x.in_polymer) for x in atoms.molecules])
     for index, (molecule, conformer) in enumerate(zip(atoms.molecules, conformers, strict=True)):
         smiles = molecule.component.smiles

@@ -86,12 +86,6 @@ def sample_path(root: Path, key: str) -> Path:
 def write_sample(root: Path, key: str, job: Job, sample: Sample) -> Path:
     """Write an entry atomically, replacing an existing one, and return its path.
 
-    Args:
-        root: folder of the cache.
-        key: result of `sample_key`.
-        job: the job.
-        sample: its inputs.
-
     Raises:
         UnwritableFolder, OSError: the cache cannot be written.
     """
@@ -260,11 +254,7 @@ def _conformers(arrays: Mapping[str, np.ndarray], layout: list[Any]) -> Iterator
 
 
 def load_sample(root: Path, key: str) -> Sample | None:
-    """Return a cached sample; None if the cache has none.
-
-    Raises:
-        CorruptEntryError: see `read_sample`.
-    """
+    """Return a cached sample; None if the cache has none."""
     with contextlib.suppress(FileNotFoundError, NotADirectoryError, PermissionError):
         return read_sample(sample_path(root, key), key)
     return None

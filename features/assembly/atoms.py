@@ -36,15 +36,7 @@ class Residue:
 
 @dataclass(frozen=True, eq=False)
 class Chain:
-    """One copy of an entity.
-
-    Attributes:
-        name: chain id.
-        entity: its entity.
-        entity_index: index of the entity in the job.
-        kind: kind of chain.
-        residues: its residues.
-    """
+    """One copy of an entity."""
 
     name: str
     entity: Polymer | Ligand
@@ -201,11 +193,7 @@ def _polymer_components(
 
 
 def _resolve_bonds(job: Job, chains: Sequence[Chain]) -> list[tuple[_End, _End]]:
-    """Return the ends of the declared bonds.
-
-    Raises:
-        InputError: an end does not exist, both ends are one atom, or two bonds have the same ends.
-    """
+    """Return the ends of the declared bonds."""
     index = {chain.name: number for number, chain in enumerate(chains)}
     seen: set[frozenset[tuple[int, int, int]]] = set()
     result = []

@@ -82,11 +82,7 @@ class JobSize:
 
 
 def job_size(job: Job) -> JobSize:
-    """Return the size of a job, without conformers and searches.
-
-    Raises:
-        InputError: see `build_atoms`.
-    """
+    """Return the size of a job, without conformers and searches."""
     atoms = build_atoms(job)
     alignments = [
         alignment

@@ -147,10 +147,6 @@ class FeatureCache:
     def load(self, key: str, verify: bool = True) -> dict[str, np.ndarray]:
         """Load the features of an entry.
 
-        Args:
-            key: result of `cache_key`.
-            verify: see `read_entry`.
-
         Raises:
             FileNotFoundError: the cache has no such entry.
             CorruptEntryError: the entry is damaged or has a different key.
@@ -161,11 +157,6 @@ class FeatureCache:
         self, alignments: Sequence[Alignment], overwrite: bool = False, verify: bool = True
     ) -> tuple[dict[str, np.ndarray], bool]:
         """Load the features of alignments, or compute and store them.
-
-        Args:
-            alignments: see `features.alphafold2.deterministic.make_features`.
-            overwrite: whether to compute and store the features even if the cache has them.
-            verify: see `read_entry`.
 
         Returns:
             The features, and whether they were loaded from the cache.

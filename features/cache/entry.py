@@ -124,12 +124,7 @@ def is_complex_entry(metadata: Mapping[str, Any]) -> bool:
 
 
 def _parse_header(data: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the header of a safetensors file without its metadata, and the metadata of the entry.
-
-    Raises:
-        CorruptEntryError: the file is not an entry, or of another format version.
-        ValueError: the header is not valid JSON.
-    """
+    """Return the header of a safetensors file without its metadata, and the metadata of the entry."""
     length = int.from_bytes(data[:8], "little")
     if len(data) < 8 or length > len(data) - 8:
         raise CorruptEntryError("damaged cache entry (truncated)")

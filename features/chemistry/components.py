@@ -107,10 +107,6 @@ _BOND_TEXT = ("atom_id_1", "atom_id_2", "value_order")
 def parse_components(text: str, path: str | None) -> dict[str, Component]:
     """Parse components in mmCIF, as AlphaFold 3's `userCCD` has them.
 
-    Args:
-        text: mmCIF with one block per component.
-        path: file name for errors.
-
     Raises:
         InputError: not mmCIF, or a block without atoms.
     """
@@ -202,11 +198,7 @@ def _first(block: gemmi.cif.Block, tag: str) -> str:
 
 
 def _cif_column(block: gemmi.cif.Block, tag: str, length: int) -> list[str]:
-    """Return the values of a tag, or question marks if the block lacks it.
-
-    Raises:
-        ValueError: the tag has another number of values.
-    """
+    """Return the values of a tag, or question marks if the block lacks it."""
     values = [str(gemmi.cif.as_string(value)) or "?" for value in block.find_values(tag)]
     if values and len(values) != length:
         raise ValueError(f"{tag} has {len(values):,} values instead of {length:,}")

@@ -80,11 +80,7 @@ class ConformerGenerator:
         return self.generate_all([(component, in_polymer)])[0]
 
     def generate_all(self, components: Sequence[tuple[Component, bool]]) -> list[Conformer]:
-        """Return a conformer of each component; from the dictionary, or an empty one, if RDKit finds none.
-
-        Args:
-            components: each with whether it is a residue of a polymer.
-        """
+        """Return a conformer of each component; from the dictionary, or an empty one, if RDKit finds none."""
         requests = [(x, self._chiral_residues or not in_polymer) for x, in_polymer in components]
         result: list[Conformer] = []
         while len(result) < len(requests):

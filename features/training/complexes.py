@@ -53,15 +53,7 @@ class KnownComplex:
 
 @dataclass(frozen=True, eq=False)
 class TrainingSample:
-    """A crop of a complex.
-
-    Attributes:
-        name: name of the complex.
-        place: the chain or interface that it was drawn for.
-        features: inputs of the network.
-        crop: molecules of the crop.
-        whole: the complex.
-    """
+    """A crop of a complex."""
 
     name: str
     place: Place
@@ -72,14 +64,7 @@ class TrainingSample:
 
 @dataclass(frozen=True)
 class Entry:
-    """A complex in the list of a folder.
-
-    Attributes:
-        name: name of its file.
-        sample: key of its inputs.
-        coordinates: key of its coordinates.
-        contacts: its chains.
-    """
+    """A complex in the list of a folder."""
 
     name: str
     sample: str
@@ -183,9 +168,6 @@ def _read_lists(folder: Path) -> tuple[list[Entry], dict[str, str]]:
 
 class ComplexSet:
     """The complexes of a folder.
-
-    Args:
-        folder: a folder with the lists of `write_index`.
 
     Raises:
         InputError: the folder contains no complexes, lacks one of the lists, or is of another version.

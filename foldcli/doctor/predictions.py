@@ -92,12 +92,7 @@ def installed_networks() -> list[str]:
 
 
 def check_predictions(network: str, device: str) -> list[PredictionCheck]:
-    """Predict with one network in a process of its own, and compare with experiments.
-
-    Args:
-        network: value of `--params`.
-        device: value of `--device`.
-    """
+    """Predict with one network in a process of its own, and compare with experiments."""
     library = StructureLibrary.open(EMBEDDED)
     with tempfile.TemporaryDirectory(prefix="foldcli-doctor-") as folder:
         references: dict[str, Molecules] = {}

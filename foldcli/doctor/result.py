@@ -49,12 +49,7 @@ class CheckResult:
 
 @dataclass(frozen=True)
 class CheckContext:
-    """The command-line options that checks depend on.
-
-    Args:
-        device: value of `--device`.
-        params: folder of parameters.
-    """
+    """The command-line options that checks depend on."""
 
     device: str
     params: Path

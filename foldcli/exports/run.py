@@ -93,12 +93,7 @@ class ExportRun:
 
 @dataclass(frozen=True)
 class ExportRequest:
-    """The requests that the alignments of a run answer.
-
-    Args:
-        proteins: of proteins.
-        rna: of RNA, if it is searched.
-    """
+    """The requests that the alignments of a run answer."""
 
     proteins: AlignmentRequest
     rna: AlignmentRequest | None

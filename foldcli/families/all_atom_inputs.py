@@ -56,10 +56,6 @@ class AllAtomInputs:
     def load_or_build(self, seed: int, overwrite: bool = False) -> tuple[str, Sample]:
         """Return key and sample of a seed, from the cache or added to it.
 
-        Args:
-            seed: the seed.
-            overwrite: build it even if the cache has it.
-
         Raises:
             InputError: a molecule or a template is invalid.
             OSError: the cache cannot be written.
@@ -76,12 +72,7 @@ class AllAtomInputs:
 
 @dataclass(frozen=True, eq=False)
 class PreparedInputs:
-    """A prepared job; see `foldcli.inputs.molecules.prepared`.
-
-    Args:
-        preparation: its folder in the feature cache.
-        used: templates of the chains in words.
-    """
+    """A prepared job; see `foldcli.inputs.molecules.prepared`."""
 
     preparation: Preparation
     used: tuple[UsedTemplate, ...]
@@ -129,12 +120,6 @@ def load_inputs(
     target: TargetState, features: FeatureServices, chains: Sequence[FastaRecord], with_templates: bool
 ) -> AllAtomInputs:
     """Return a job with the alignments and templates of its proteins; see `Family.inputs`.
-
-    Args:
-        target: the target.
-        features: the feature stage.
-        chains: the proteins that were searched.
-        with_templates: whether to search for templates.
 
     Raises:
         InputError: an alignment or a template is invalid.
@@ -196,13 +181,6 @@ def prepare_job(
     seeds: Sequence[int],
 ) -> bool:
     """Add all that predictions of a job need to the feature cache; return whether the cache had it.
-
-    Args:
-        target: the target.
-        features: the feature stage.
-        chains: the proteins that were searched.
-        preparation: its place in the cache.
-        seeds: its seeds.
 
     Raises:
         InputError: a molecule, an alignment or a template is invalid.

@@ -160,9 +160,6 @@ def load_network(path: Path, settings: Any, device: str) -> AllAtomNetwork:
     """Load a network on a device.
 
     With bfloat16 on a GPU, the trunk uses fused kernels, and products of float32 matrices TF32.
-
-    Raises:
-        ParametersMissing, ParametersError: see `read_checkpoint`.
     """
     config, tensors = read_checkpoint(path)
     if config.variant == DEEPMIND.variant:

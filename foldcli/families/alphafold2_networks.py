@@ -123,12 +123,7 @@ class AlphaFold2Network:
 
 
 def recycling_settings(settings: PredictSettings, seed: int) -> RecyclingSettings:
-    """Return the settings of a job's recycling.
-
-    Args:
-        settings: settings of the network's family.
-        seed: seed of the job.
-    """
+    """Return the settings of a job's recycling."""
     return RecyclingSettings(
         settings.num_recycles,
         settings.recycle_early_stop_tolerance,
@@ -145,12 +140,6 @@ def load_network(
     preloaded: "Future[dict[str, np.ndarray]] | None" = None,
 ) -> AlphaFold:
     """Load the network of a parameter file.
-
-    Args:
-        source: the file.
-        settings: settings of the network's family.
-        device: device of the network.
-        preloaded: future arrays of the file, if it is being read already.
 
     Raises:
         ParametersError: the file lacks a key, has an unknown one, or a shape is wrong.

@@ -147,10 +147,6 @@ class Family(ABC):
     def check_options(self, values: Mapping[str, Any], given: Collection[str]) -> None:
         """Check that a run uses no option that this family does not have: here those of all-atom networks.
 
-        Args:
-            values: values of all options of the command, by parameter name.
-            given: names of those on the command line.
-
         Raises:
             click.UsageError: names the first such option.
         """
@@ -175,10 +171,6 @@ class Family(ABC):
     def sources(self, options: NetworkOptions, kinds: Sequence[str]) -> list[Any]:
         """Return the models to run, in order.
 
-        Args:
-            options: options of the network.
-            kinds: result of `kinds`.
-
         Raises:
             MissingError: there are no parameters; the remedy says how to get them.
         """
@@ -200,12 +192,7 @@ class Family(ABC):
         return [ParametersFinding(f"--params {params} needs none")]
 
     def kernel_networks(self, params: str | None, numbers: Sequence[int]) -> list[Any]:
-        """Return the networks (`ModelConfig`) whose kernels `warmup` compiles; empty if it compiles none.
-
-        Args:
-            params: value of `--params`, which this family claims.
-            numbers: requested model numbers.
-        """
+        """Return the networks (`ModelConfig`) whose kernels `warmup` compiles; empty if it compiles none."""
         return []
 
     @abstractmethod
@@ -224,12 +211,7 @@ class Family(ABC):
         """Import what predictions need, such as torch, in a process that has just been started."""
 
     def template_search(self, search: Any, source: Any) -> Any:
-        """Return the settings of the search for templates, as a network needs them; None for no search.
-
-        Args:
-            search: the settings that the options give (`TemplateSettings`).
-            source: the first model of the run.
-        """
+        """Return the settings of the search for templates, as a network needs them; None for no search."""
         return search
 
     # targets
@@ -266,9 +248,6 @@ class Family(ABC):
             sources: settings of reading; its inputs are `files`.
             failures: receives what cannot be read.
             background: the pairs to draw in addition; None for none.
-
-        Raises:
-            InputError: see `foldcli.inputs.screen.find_screen_targets`.
         """
         return [
             *find_screen_targets(files, pairs, sources.comp_bias_corr, sources.matrix, failures, background)
@@ -384,12 +363,6 @@ class Family(ABC):
         """Return the facts about network and target for done.json; "note" has them in words.
 
         The accuracy is named only for inputs like those with which it was measured.
-
-        Args:
-            source: the first model of the run.
-            inputs: result of `inputs`.
-            settings: settings of the run.
-            own_templates: whether the user has chosen the structures to search for templates.
         """
         return None
 
@@ -473,13 +446,4 @@ class Family(ABC):
         settings: Any,
         memory: DeviceMemory,
     ) -> Estimate | None:
-        """Return the estimated cost of a target for --dry-run; None if there is nothing to estimate.
-
-        Args:
-            size: result of `size`.
-            target: the target.
-            sources: the models that predict it.
-            loaded: all models of the run, which share the device's memory.
-            settings: settings of the run.
-            memory: the device.
-        """
+        """Return the estimated cost of a target for --dry-run; None if there is nothing to estimate."""

@@ -53,13 +53,7 @@ class Source(Protocol):
 
 @dataclass(frozen=True)
 class Job:
-    """One run of a network on a target: one model of a family with one seed.
-
-    Args:
-        source: the model's parameters, a `Source`.
-        seed: seed of everything random.
-        parameters: hash of the parameters' content.
-    """
+    """One run of a network on a target: one model of a family with one seed."""
 
     source: Any
     seed: int

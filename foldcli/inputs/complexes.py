@@ -90,11 +90,7 @@ def name_chains(name: str, chains: Sequence[FastaRecord]) -> tuple[FastaRecord, 
 def refuse_complexes(
     targets: Iterable[tuple[str, FastaRecord | Complex]],
 ) -> list[tuple[str, FastaRecord]]:
-    """Replace complexes by UnsupportedRecords, so that only these targets fail.
-
-    Args:
-        targets: pairs of name and target.
-    """
+    """Replace complexes by UnsupportedRecords, so that only these targets fail."""
     return [
         (
             name,

@@ -100,11 +100,7 @@ class HttpService:
         results: ResultFiles,
         secrets: dict[str, str],
     ) -> None:
-        """Answer requests until a signal, or until the engine or a database fails.
-
-        Raises:
-            InputError: a database is damaged.
-        """
+        """Answer requests until a signal, or until the engine or a database fails."""
         databases = stages.databases
         names = [self.source.db, *self.source.others]
         facts = {
@@ -164,11 +160,7 @@ class _Server(uvicorn.Server):
 
 @contextlib.contextmanager
 def _bind(address: tuple[str, int]) -> Iterator[socket.socket]:
-    """Yield a socket with an address.
-
-    Raises:
-        InputError: the address does not exist, or is in use.
-    """
+    """Yield a socket with an address."""
     family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -189,11 +189,7 @@ class Worker(Thread):
         return batch
 
     def _search(self, batch: Sequence[tuple[Ticket, FastaRecord]], writers: ThreadPoolExecutor) -> None:
-        """Search a batch, and let other threads write the results of the tickets that it completes.
-
-        Raises:
-            Exception: the engine has failed; the tickets still wait.
-        """
+        """Search a batch, and let other threads write the results of the tickets that it completes."""
         start = time.perf_counter()
         for ticket, _ in batch:
             ticket.is_running = True
@@ -218,11 +214,7 @@ class Worker(Thread):
         logger.info("%d sequences of %d tickets, %.3f s", len(batch), tickets, seconds)
 
     def _fail(self, ticket: Ticket, error: Exception) -> None:
-        """End a ticket with an error.
-
-        Raises:
-            Exception: the engine has failed.
-        """
+        """End a ticket with an error."""
         log_bug(error)
         if exit_code_of(error) is ExitCode.UNEXPECTED:
             check_engine(self._stages.first, self._stages.threads)

@@ -64,10 +64,6 @@ def sampling_processes(device: str, workers: int) -> int:
     """Return the number of processes that sample features: two for each worker if there are enough cores.
 
     One samples for the only GPU of a run; on a CPU, the process that predicts samples, too.
-
-    Args:
-        device: value of `--device`.
-        workers: number of targets that are predicted at the same time in workers.
     """
     if not workers:
         return 0 if device == "cpu" else 1
@@ -75,13 +71,7 @@ def sampling_processes(device: str, workers: int) -> int:
 
 
 def unused_devices(devices: Sequence[str], ranks: int, assignment: RankAssignment | None) -> Sequence[str]:
-    """Return the listed devices that are left over when each target takes several of them.
-
-    Args:
-        devices: devices that `--device` lists.
-        ranks: result of `number_of_ranks`.
-        assignment: see `predicts_in_workers`.
-    """
+    """Return the listed devices that are left over when each target takes several of them."""
     if len(devices) < ranks or assignment is not None:
         return ()
     return devices[len(devices) // ranks * ranks :]

@@ -244,11 +244,6 @@ def model_kinds(extras: Sequence[str], num_recycles: int, num_chains: int = 1) -
     """Return the kinds of the files of a model.
 
     Models of more than MAX_PDB_CHAINS chains have no files in PDB format.
-
-    Args:
-        extras: results that were saved in addition; see `model.prediction.EXTRAS`.
-        num_recycles: number of recycles that were run.
-        num_chains: number of chains.
     """
     passes = range(num_recycles + 1) if "recycles" in extras else ()
     kinds = [*MODEL_KINDS, *(f"{_RECYCLE}{number}" for number in passes)]

@@ -28,9 +28,6 @@ def merge_summaries(out: Path) -> MergedTable | None:
     The models are read from the targets' done.json. The table is therefore complete even if some shards were
     run twice, or with different numbers of shards.
 
-    Args:
-        out: the folder of one run or of several shards.
-
     Returns:
         The table; None if there is no finished target in the layouts of runs.
 
@@ -49,9 +46,6 @@ def merge_summaries(out: Path) -> MergedTable | None:
 
 def merge_failures(out: Path) -> MergedTable | None:
     """Write OUT/failures.jsonl with the failures of all shards, except for targets that were finished later.
-
-    Args:
-        out: the folder of one run or of several shards.
 
     Returns:
         The table; None if no failures are left, and the file was therefore removed.

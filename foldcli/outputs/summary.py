@@ -190,11 +190,7 @@ def _rounded_confidence(model: dict[str, Any]) -> float | None:
 
 
 def order_models(targets: Sequence[list[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """Return the models of all targets, by ranking score or, if all are complexes, by confidence.
-
-    Args:
-        targets: `finished_models` of each target.
-    """
+    """Return the models of all targets, by ranking score or, if all are complexes, by confidence."""
     finished = [models for models in targets if models]
     if finished and all("ranking_score" in models[0] for models in finished):
         finished.sort(key=lambda models: -models[0]["ranking_score"])
@@ -227,10 +223,6 @@ def remove_run_leftovers(out: Path) -> None:
 def write_table(path: Path, models: Sequence[dict[str, Any]]) -> None:
     """Write the table of a summary.
 
-    Args:
-        path: path of the table.
-        models: values of COLUMNS; see `finished_models`.
-
     Raises:
         OSError: the file cannot be written.
     """
@@ -242,11 +234,7 @@ def write_table(path: Path, models: Sequence[dict[str, Any]]) -> None:
 
 
 def _summarize(done: dict[str, Any], files: TargetFiles, finished_before: bool) -> TargetSummary:
-    """Return the summary of a target from the content of its done.json.
-
-    Raises:
-        LookupError: a value is missing.
-    """
+    """Return the summary of a target from the content of its done.json."""
     best, facts = done["ranking"][0], done["facts"]
     untrained = UNTRAINED in done["warnings"]
     return TargetSummary(

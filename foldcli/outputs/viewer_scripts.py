@@ -16,10 +16,6 @@ _MAX_MODELS = 25
 def write_viewer_scripts(files: TargetFiles, ranked: Sequence[ModelResult]) -> None:
     """Write NAME.cxc and NAME.pml, which superpose the models on the best one.
 
-    Args:
-        files: the target's files, published.
-        ranked: models, best first.
-
     Raises:
         OSError: a file cannot be written.
     """

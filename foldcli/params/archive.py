@@ -148,11 +148,7 @@ class _BoundedFile(io.FileIO):
 
 
 def _top_level_files(tar: tarfile.TarFile, archive: Path) -> dict[str, tarfile.TarInfo]:
-    """Return the regular files at the top level of an archive, by name.
-
-    Raises:
-        InputError: any member of the archive is unsafe or ambiguous.
-    """
+    """Return the regular files at the top level of an archive, by name."""
     members: dict[str, tarfile.TarInfo] = {}
     for member in tar:
         if member.size < 0:

@@ -374,12 +374,7 @@ class Download:
             self.check_space(max(remote.length - self.partial_file.size, 0))
 
     def _read_body(self, response: HTTPResponse, stream: IO[bytes], offset: int, length: int | None) -> None:
-        """Append the response's body to a stream.
-
-        Raises:
-            TransientError: the body ends before the announced length.
-            Unreachable: the body is longer than announced, or than any archive if no length was announced.
-        """
+        """Append the response's body to a stream."""
         self.progress(offset, length)
         limit = _MAX_UNSTATED_BYTES if length is None else length
         while True:

@@ -173,11 +173,7 @@ def _install(
 
 
 def _check_file(file: Path, network: str) -> None:
-    """Check that an unpacked file has a network's parameters and is undamaged.
-
-    Raises:
-        InputError: it does not have them, or is damaged.
-    """
+    """Check that an unpacked file has a network's parameters and is undamaged."""
     config = model_config(network)
     if problem := find_problem(file, config) or find_damaged_bytes(file, config):
         raise InputError(f"in the archive, {file.name}: {problem}")

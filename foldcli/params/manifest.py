@@ -117,11 +117,7 @@ def read_manifest(folder: Path) -> ParameterManifest:
 
 
 def _architecture(name: str, content: Any) -> ModelConfig:
-    """Return the architecture of a file, given its entry in the manifest.
-
-    Raises:
-        ConfigError: it is not an architecture, or not of the kind of network that the name states.
-    """
+    """Return the architecture of a file, given its entry in the manifest."""
     config = from_mapping(ModelConfig, content, name)
     if (config.multimer is not None) != ("_multimer" in name):
         raise ConfigError(f"{name}: the architecture of a network of another kind")

@@ -159,13 +159,7 @@ TEMPLATE_COPY = ParameterSource(1, TEMPLATE, None)
 
 
 def network_kinds(model_type: ModelType, single_chains: bool, complexes: bool) -> tuple[NetworkKind, ...]:
-    """Return the kinds of networks that a run needs.
-
-    Args:
-        model_type: "auto" selects monomer networks for single chains and multimer networks for complexes.
-        single_chains: whether some targets have one chain.
-        complexes: whether some targets have several chains.
-    """
+    """Return the kinds of networks that a run needs."""
     if model_type != "auto":
         return ("multimer",) if model_type in _MULTIMER_SUFFIXES else ("monomer",)
     monomer: tuple[NetworkKind, ...] = ("monomer",) if single_chains or not complexes else ()
@@ -174,9 +168,6 @@ def network_kinds(model_type: ModelType, single_chains: bool, complexes: bool) -
 
 def network_folder(params: str | None) -> tuple[Path, NetworkManifest] | None:
     """Return the folder and the manifest of the network that `--params` names; None for other values.
-
-    Args:
-        params: value of `--params`.
 
     Raises:
         MissingError: the package has no compact network.

@@ -138,13 +138,6 @@ def _panels(figure: Figure, right: float, top: float, rows: int = 1, columns: in
 
     Matplotlib's own layouts measure all texts, which takes as long as drawing them. Here, the margins have
     room for any labels.
-
-    Args:
-        figure: the figure.
-        right: margin to the right of the last column, in inches; see `_add_scale`.
-        top: margin above each row, in inches; see `_top_margin`.
-        rows: number of rows.
-        columns: number of columns.
     """
     figure_width, figure_height = figure.get_size_inches()
     width = (figure_width - _LEFT - right - (columns - 1) * _GAP) / columns

@@ -243,10 +243,6 @@ def _skip_finished(
 def print_alignment(run: SearchRun, file_format: str) -> None:
     """Write the alignment of the only query, which may be a complex, to standard output.
 
-    Args:
-        run: the run.
-        file_format: "a3m" or "sto".
-
     Raises:
         click.UsageError: there are several queries, or none.
         InputError: a file or a query is invalid.
@@ -278,11 +274,7 @@ def _print_complex(run: SearchRun, target: Complex) -> None:
 
 
 def _check_complex(run: SearchRun, target: Complex, file_format: str) -> None:
-    """Check that the requested kinds of results can be written for a complex.
-
-    Raises:
-        InputError: the format is not A3M, or profiles are requested.
-    """
+    """Check that the requested kinds of results can be written for a complex."""
     reason = f"{target.id!r} has {len(target.chains)} protein chains"
     if file_format != "a3m":
         raise InputError(f"{reason}; alignments of complexes are A3M: --format a3m", target.path, target.line)

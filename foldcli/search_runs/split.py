@@ -51,17 +51,7 @@ class ResultFormat:
 
 @dataclass(frozen=True)
 class PartSearchRun:
-    """A search of one part of a split database.
-
-    Args:
-        sources: the queries.
-        settings: settings of the search of the whole.
-        result: what the hits are for.
-        open_searcher: opens the part.
-        previous: files with the hits of all parts in the earlier iterations.
-        shard: the run's share of the queries.
-        overwrite: replace an existing file.
-    """
+    """A search of one part of a split database."""
 
     sources: QuerySources
     settings: AlignmentSettings
@@ -133,11 +123,7 @@ class PartSearchRun:
         return [partial(hits.read, index) for index in range(len(hits.iterations))]
 
     def _queries(self) -> list[FastaRecord]:
-        """Return the queries of this shard, with distinct ids, in the order of their names.
-
-        Raises:
-            InputError: a file cannot be read, or a query cannot be searched with.
-        """
+        """Return the queries of this shard, with distinct ids, in the order of their names."""
         named_queries = name_single_chains(record for _, read in self.sources.readers() for record in read())
         for _, query in named_queries:
             check_query(query)
@@ -186,14 +172,7 @@ def _is_finished(path: Path, about: dict[str, Any], queries: Sequence[FastaRecor
 
 @dataclass(frozen=True)
 class SplitHits:
-    """The hits of all parts of a database in one or more iterations of a search.
-
-    Args:
-        iterations: for each iteration a file of each part, in order.
-        whole: description of the database.
-        settings: settings of the search of the whole.
-        result: what was requested.
-    """
+    """The hits of all parts of a database in one or more iterations of a search."""
 
     iterations: Sequence[Sequence[PartHitsFile]]
     whole: WholeDatabase
@@ -254,21 +233,13 @@ class SplitHits:
 
 @dataclass(frozen=True)
 class MergedSearcher:
-    """The merged results of the searches of all parts; see `foldcli.pipeline.search.stage.Searcher`.
-
-    Args:
-        hits: the hits of all iterations.
-    """
+    """The merged results of the searches of all parts; see `foldcli.pipeline.search.stage.Searcher`."""
 
     hits: SplitHits
 
     @classmethod
     def open(cls, paths: Sequence[str], threads: int) -> "MergedSearcher":
-        """Open the files of one search; see `SplitHits.open`.
-
-        Raises:
-            InputError: see `SplitHits.open`; or there are further iterations.
-        """
+        """Open the files of one search; see `SplitHits.open`."""
         hits = SplitHits.open(paths, threads)
         num_present, num_iterations = len(hits.iterations), hits.settings.search.num_iterations
         if num_present < num_iterations:
@@ -330,11 +301,7 @@ def _difference(
 
 
 def _parse_about(file: PartHitsFile, threads: int) -> tuple[WholeDatabase, AlignmentSettings, ResultFormat]:
-    """Parse the description of a search.
-
-    Raises:
-        InputError: it is damaged; names the file.
-    """
+    """Parse the description of a search."""
     try:
         described = file.about["search"]
         search = to_record(described["settings"]["search"] | {"threads": threads}, SearchSettings)

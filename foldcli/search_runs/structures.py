@@ -36,11 +36,6 @@ _COMPLEX_COLUMNS = "query\tentry\tchains\tevalue\tcomplextmscore\n"
 def run_structure_search(models: Sequence[str], values: dict[str, Any], given: Collection[str]) -> None:
     """Search with models; see `StructureRun.write`.
 
-    Args:
-        models: structure files and folders of them.
-        values: values of the options of `foldcli search`.
-        given: names of those on the command line.
-
     Raises:
         click.UsageError: an option that this search does not have, or no model.
     """

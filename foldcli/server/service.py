@@ -166,11 +166,7 @@ def exit_during_search() -> NoReturn:
 
 
 class Verification(Thread):
-    """A thread that compares all bytes of the database with their checksums, once.
-
-    Attributes:
-        failure: gets an error if the database is damaged.
-    """
+    """A thread that compares all bytes of the database with their checksums, once."""
 
     def __init__(self, database: "TargetDatabase") -> None:
         super().__init__(name="verification", daemon=True)

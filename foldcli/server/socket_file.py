@@ -79,12 +79,7 @@ def _lock(lock_file: Path, path: Path) -> int:
 
 
 def _open_lock(lock_file: Path) -> int:
-    """Create or open a lock file, and return its descriptor.
-
-    Raises:
-        InputError: it is a link, belongs to another user, or is not a regular file. In a folder where others
-            may write, they could otherwise make the server overwrite any of its user's files.
-    """
+    """Create or open a lock file, and return its descriptor."""
     try:
         descriptor = os.open(lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     except OSError as error:

@@ -48,12 +48,7 @@ class StructureHits:
 
 @dataclass(frozen=True, eq=False)
 class OpenLibrary:
-    """A structure library that is open for searches.
-
-    Args:
-        library: the library.
-        states: its states.
-    """
+    """A structure library that is open for searches."""
 
     library: StructureLibrary
     states: SequenceArrays

@@ -36,11 +36,7 @@ from msa.base.atomic import replaced_file
 
 
 class ComplexSamples:
-    """The samples of a run on a device.
-
-    Attributes:
-        seconds: time that making samples has taken.
-    """
+    """The samples of a run on a device."""
 
     def __init__(self, complexes: ComplexSet, settings: AllAtomRunSettings, device: torch.device) -> None:
         self._complexes, self._settings, self._device = complexes, settings, device
@@ -80,10 +76,6 @@ class AllAtomRun:
         run: folder of checkpoints and metrics.
         processes: the processes that train together.
         resume: continue from the checkpoint in the run's folder, if there is one.
-
-    Attributes:
-        network: the network.
-        is_compiling: always False, as nothing is compiled.
     """
 
     is_compiling = False

@@ -52,10 +52,6 @@ def open_structures(paths: Sequence[str], threads: int) -> list[StructureLibrary
 
     The library of structure files is kept in $FOLDCLI_CACHE/templates.
 
-    Args:
-        paths: structure libraries, structure files, and folders that are searched for them.
-        threads: worker processes.
-
     Raises:
         click.UsageError: a library has backbones only.
         InputError: there is no usable chain, a library is damaged, or a path does not exist.

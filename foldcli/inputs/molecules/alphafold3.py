@@ -212,11 +212,7 @@ def _bonds(content: MappingWithLines, path: str) -> tuple[Bond, ...]:
 
 
 def _components(content: MappingWithLines, path: str) -> str:
-    """Return the mmCIF text of the components that the user defines; empty without.
-
-    Raises:
-        InputError: the text is no mmCIF of components; names its file and line.
-    """
+    """Return the mmCIF text of the components that the user defines; empty without."""
     if not content.get("userCCD") and not content.get("userCCDPath"):
         return ""
     # imports biotite, which takes a second and is not needed by other jobs

@@ -122,10 +122,6 @@ def _table_alignment(file: Path) -> Alignment:
     """Return the alignment in Boltz's table of the columns `key` and `sequence`.
 
     Rows of different chains with the same key are of one species, and can be paired.
-
-    Raises:
-        InputError: a column is missing, or the rows are no alignment; names the line.
-        OSError: the file cannot be read.
     """
     name = str(file)
     text = decode_utf8(read_bytes(file), name)

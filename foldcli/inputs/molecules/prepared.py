@@ -101,13 +101,6 @@ class Preparation:
     ) -> None:
         """Write the job, its staged files and the keys of its samples; `job.json` comes last.
 
-        Args:
-            files: the files of its target.
-            facts: facts of the target.
-            warnings: its warnings.
-            used: its templates, as JSON values.
-            samples: key of the sample of each seed.
-
         Raises:
             UnwritableFolder, OSError: the cache cannot be written.
         """
@@ -256,10 +249,6 @@ class _PreparedJobs:
     Args:
         cache: folder of the cache.
         failures: receives names that are not found, or are ambiguous.
-
-    Attributes:
-        names: their names.
-        unreadable: paths of damaged ones, with the error.
     """
 
     def __init__(self, cache: Path, failures: "Failures") -> None:
@@ -300,11 +289,7 @@ class _PreparedJobs:
         return self._only(name, list(self._found[name].values()))
 
     def match(self, name: str, job: Job, identity: Mapping[str, Any]) -> PreparedJob | None:
-        """Return the prepared job of this name with these molecules; None if there is none.
-
-        Raises:
-            InputError: there are several.
-        """
+        """Return the prepared job of this name with these molecules; None if there is none."""
         candidates = [
             preparations
             for preparations in self._found.get(name, {}).values()

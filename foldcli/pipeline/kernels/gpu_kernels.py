@@ -52,10 +52,6 @@ class KernelCompilation:
         request: kernels to compile.
         marks: files that are written when all of them are compiled.
         progress: called, in a thread, with the kernels that are done and those found so far.
-
-    Attributes:
-        service: the process; see `Compiler`.
-        status: the state of the compilation.
     """
 
     def __init__(self, request: KernelRequest, marks: Sequence[Path], progress: ReportProgress) -> None:

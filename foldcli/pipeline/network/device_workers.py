@@ -195,10 +195,6 @@ class DeviceWorker:
         prepare: called before the processes use the network's kernels.
         postpones: leave targets that are not expected to fit to more devices.
         services: a service for each of `settings`, if they have been started already.
-
-    Attributes:
-        postpones: as given.
-        detail: the devices.
     """
 
     def __init__(

@@ -159,12 +159,6 @@ class Predictor:
     ) -> Callable[[], tuple[PredictedSample, ...]]:
         """Start a job within the available memory; see `foldcli.families.protocols.Network.start`.
 
-        Args:
-            name: name of the target.
-            job: the job.
-            sample: its input; see `Family.sample`.
-            progress: shows the passes.
-
         Returns:
             A function that waits for the models and returns them; any thread may call it, once.
         """

@@ -131,9 +131,6 @@ def open_predictor(
         threads: CPU threads on this host.
         assignment: see `create_ranked_predictor`.
         runs_elsewhere: whether this predictor runs no jobs, because workers do, or in a dry run.
-
-    Raises:
-        MissingError: see `create_predictor` and `create_ranked_predictor`.
     """
     if options.gpus_per_target == 1 or runs_elsewhere:
         single = create_predictor(options, startup, threads)

@@ -80,11 +80,7 @@ class FeatureStage:
             return features, self._find_templates(target, features) if with_templates else None
 
     def _discard_stale_inputs(self, target: TargetRun) -> None:
-        """Remove the staged alignment and templates of an earlier run with other input or settings.
-
-        Raises:
-            InputError: see `TargetStore.check`.
-        """
+        """Remove the staged alignment and templates of an earlier run with other input or settings."""
         if isinstance(target.input, FastaRecord):
             assert self._target_store is not None
             # another run may have changed them, because the lock was released after the search

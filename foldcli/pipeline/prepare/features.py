@@ -29,11 +29,6 @@ def load_or_make_features(
 
     A damaged entry of the cache is replaced, with a warning.
 
-    Args:
-        name: the target, for the warning.
-        alignments: alignments of one query.
-        settings: the feature cache.
-
     Raises:
         InputError: the alignments have different queries.
         OSError: the cache cannot be written.
@@ -57,11 +52,7 @@ def add_complex(target: AlignmentTarget, rows: ComplexRows, settings: FeatureSet
 
 
 def record_size(target: TargetRun, features: dict[str, np.ndarray]) -> None:
-    """Add the size of the alignment of a single chain to the facts of a target; warn of what it lacks.
-
-    Raises:
-        InputError: see `check_foldable`.
-    """
+    """Add the size of the alignment of a single chain to the facts of a target; warn of what it lacks."""
     sequence = features["sequence"][0].decode("ascii")
     check_foldable(sequence)
     num_rows, residues = features["msa"].shape

@@ -163,11 +163,7 @@ def choose_relax_device(requested: Literal["auto", "cpu", "gpu"]) -> Device:
 
 
 def _check_gpu(_: None) -> None:
-    """Check that OpenMM can use a GPU.
-
-    Raises:
-        RelaxError: it cannot.
-    """
+    """Check that OpenMM can use a GPU."""
     # OpenMM is an optional library
     from model.relax.amber import select_platform
 

@@ -51,20 +51,7 @@ _DERIVED_FILES: tuple[FileKind, ...] = (
 
 @dataclass(frozen=True)
 class FinishTask:
-    """A target whose models are all staged.
-
-    Args:
-        files: the target's files.
-        fingerprint: see DoneRecord.
-        settings: see DoneRecord.
-        rank_by: see DoneRecord.
-        models: fingerprint of each model to publish, by tag.
-        costs: see DoneRecord.
-        warnings: see DoneRecord.
-        facts: see DoneRecord.
-        report: pages and plots to make.
-        archive: whether to write NAME.result.zip.
-    """
+    """A target whose models are all staged."""
 
     files: TargetFiles
     fingerprint: str
@@ -172,12 +159,7 @@ def unpublish(files: TargetFiles) -> None:
 
 
 def _remove_outdated_inputs(files: TargetFiles, facts: dict[str, Any]) -> None:
-    """Remove published templates, alignments and hits of an earlier run that are not inputs of this one.
-
-    Args:
-        files: the target's files, with the earlier done.json in the work folder.
-        facts: see DoneRecord.
-    """
+    """Remove published templates, alignments and hits of an earlier run that are not inputs of this one."""
     if "templates" not in facts:
         files.path("templates").unlink(missing_ok=True)
     if "search" in facts or facts.get("alignment") == str(files.path("alignment").resolve()):

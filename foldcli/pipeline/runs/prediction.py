@@ -74,12 +74,6 @@ class SearchOptions:
         """Return the request for alignments and the heading of the plan, for `--dry-run`.
 
         The request is None if the database would first have to be converted.
-
-        Args:
-            device: value of `--device`.
-
-        Raises:
-            InputError: see `DatabaseSource.open_existing`.
         """
         assert self.database is not None
         database = DatabaseSource(self.database, device, self.further).open_existing()
@@ -92,9 +86,6 @@ class SearchOptions:
         Args:
             device: value of `--device`.
             process: a process for the searches; None to search in this process.
-
-        Raises:
-            InputError, MissingError: see `DatabaseSource.open`.
         """
         assert self.database is not None
         source = DatabaseSource(self.database, device, self.further)
@@ -167,11 +158,7 @@ class _Request:
         kept: KeptState | None,
         options: dict[str, Any],
     ) -> "_Request":
-        """Create the request from the values of all options; see the class for the other arguments.
-
-        Raises:
-            click.UsageError: an option that the networks do not have, or options that exclude each other.
-        """
+        """Create the request from the values of all options; see the class for the other arguments."""
         templates = TemplateOptions.from_options(options, options["threads"])
         find_family(network.params).check_options(options, _given_options())
         return cls(
@@ -234,12 +221,7 @@ def run_predictions(
 
 
 def _network_options(options: dict[str, Any], assignment: RankAssignment | None) -> NetworkOptions:
-    """Return the options of the network, with the settings of the family that `--params` names.
-
-    Raises:
-        click.UsageError: this number of processes cannot predict a target together.
-        MissingError, ParametersError: see `Family.claims`.
-    """
+    """Return the options of the network, with the settings of the family that `--params` names."""
     params = options["params"]
     ranks = rank_options.number_of_ranks(options["gpus_per_target"], assignment, find_family(params).unshared)
     if ranks > 1 and options["dropout"]:

@@ -72,17 +72,7 @@ def run_targets(
     failures: Failures,
     as_json: bool = False,
 ) -> None:
-    """Run all targets through the stages, then log the summary, and write summary.tsv and the index page.
-
-    Args:
-        named_inputs: names and inputs of this shard's targets.
-        settings: settings and stages of the run.
-        failures: gets the targets that fail.
-        as_json: print the models of all finished targets on stdout.
-
-    Raises:
-        SomeTargetsFailed, TargetFailed: see `Failures.finish`.
-    """
+    """Run all targets through the stages, then log the summary, and write summary.tsv and the index page."""
     output, predictor = settings.output, settings.predictor
     remove_run_leftovers(output.folder)
     failures.expect(len(named_inputs))
@@ -155,12 +145,7 @@ def _failed_names(failures: Failures) -> list[str]:
 
 
 class _Run:
-    """The stages of one run; see `run_targets`.
-
-    Args:
-        state: the targets and settings.
-        input_indices: index of each target in the input, by name.
-    """
+    """The stages of one run; see `run_targets`."""
 
     def __init__(self, state: RunState, input_indices: dict[str, int]) -> None:
         self._state, self._settings = state, state.settings

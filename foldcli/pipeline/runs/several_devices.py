@@ -26,11 +26,7 @@ _GRACE_SECONDS = 15.0
 
 
 class SharedTargets:
-    """Targets that several threads take from one iterator; iterating takes the next ones.
-
-    Args:
-        targets: the targets, in the order in which they are taken.
-    """
+    """Targets that several threads take from one iterator; iterating takes the next ones."""
 
     def __init__(self, targets: Iterator[TargetRun]) -> None:
         self._targets, self._lock = targets, Lock()

@@ -99,11 +99,6 @@ class RunSettings:
 class RunState:
     """The targets of one run, its locks and its failures; stages in several threads use it.
 
-    Args:
-        targets: in the order in which they run.
-        settings: settings and stages of the run.
-        failures: records the targets that fail.
-
     Attributes:
         targets: as given.
         positions: position of each target by name, from 1.

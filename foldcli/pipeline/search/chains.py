@@ -189,11 +189,7 @@ class ChainSearch:
             yield SearchResult(name, target, error)
 
     def _named_queries(self, chains: Sequence[FastaRecord]) -> dict[str, tuple[str, FastaRecord]]:
-        """Return the names and the queries of the distinct chains of a target by fingerprint.
-
-        Raises:
-            InputError: a chain cannot be searched with, or has none of the twenty residues.
-        """
+        """Return the names and the queries of the distinct chains of a target by fingerprint."""
         for chain in chains:
             check_query(chain)
             if self.stage.settings.search.molecule == PROTEIN:

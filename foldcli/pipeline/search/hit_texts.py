@@ -28,13 +28,6 @@ def write_alignment(
 ) -> int:
     """Write the alignment of a query's hits.
 
-    Args:
-        stream: text stream.
-        query: the first row.
-        hits: best first.
-        settings: the settings, whose filter selects the rows.
-        file_format: "a3m", or "sto" for Stockholm.
-
     Returns:
         The number of rows after the query.
     """

@@ -71,12 +71,7 @@ class SearchProcess:
     def open(
         self, database: "TargetDatabase", open_here: "Callable[[], LocalSearcher]"
     ) -> "ProcessSearcher | LocalSearcher":
-        """Return a searcher of this process, or one in the calling process if this one cannot search.
-
-        Args:
-            database: the database, opened by the calling process.
-            open_here: opens it for searches in the calling process.
-        """
+        """Return a searcher of this process, or one in the calling process if this one cannot search."""
         try:
             if _wait_for(self._opened.result) == database.manifest:
                 return ProcessSearcher(database, self, open_here)
@@ -121,9 +116,6 @@ def _wait_for(get: Callable[[float], T]) -> T:
 
     Args:
         get: returns it, or raises TimeoutError after so many seconds of silence.
-
-    Raises:
-        SearchProcessEnded: the process has ended, or hangs.
     """
     try:
         return get(_LONG_SILENCE)
@@ -139,11 +131,6 @@ class ProcessSearcher:
     """A database that a process searches for the runs of `foldcli.pipeline.search.stage.SearchStage`.
 
     If the process ends, for example for lack of memory, the calling process searches instead.
-
-    Args:
-        database: the database, opened by this process.
-        process: the process, which has opened the same database.
-        open_here: opens the database for searches in this process.
     """
 
     def __init__(

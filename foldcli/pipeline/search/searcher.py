@@ -70,11 +70,7 @@ class LocalSearcher:
         earlier: Sequence[ReadParts] = (),
         progress: Progress | None = None,
     ) -> Iterator[tuple[FastaRecord, PartHits | None]]:
-        """Yield each query with its hits in one iteration; see `msa.search.part_search.search_part`.
-
-        Raises:
-            InputError: see `search_many`.
-        """
+        """Yield each query with its hits in one iteration; see `msa.search.part_search.search_part`."""
         yield from self._check_database(
             search_part(queries, self.database, settings, self.engine, earlier, progress)
         )
@@ -186,11 +182,7 @@ class DatabaseSource:
         raise InputError("a database of proteins; one of RNA: foldcli createdb --molecule rna", self.db)
 
     def open_existing(self) -> TargetDatabase | None:
-        """Open the database, or return None if it would have to be converted first.
-
-        Raises:
-            InputError: see `open`.
-        """
+        """Open the database, or return None if it would have to be converted first."""
         others = [replace(self, db=db, others=()).open_existing() for db in self.others]
         database = self._open_existing()
         if database is None or None in others:
@@ -224,10 +216,6 @@ class DatabaseSource:
 
     def make_searcher(self, database: TargetDatabase, gpu_share: float = 0.9) -> LocalSearcher:
         """Open the search engine for an opened database.
-
-        Args:
-            database: from `open`.
-            gpu_share: see `open_search_engine`.
 
         Raises:
             GpuUnavailable: the requested GPU cannot be used.

@@ -55,13 +55,7 @@ class AlignmentStore(Protocol):
 
 @dataclass(frozen=True)
 class SearchResult:
-    """The outcome of the search of one query.
-
-    Args:
-        name: file-safe name of the query.
-        query: the query, or the complex whose chains were searched.
-        error: the error if the search or storing the alignment failed.
-    """
+    """The outcome of the search of one query."""
 
     name: str
     query: FastaRecord | Complex

@@ -92,13 +92,7 @@ class CacheStore:
 
 @dataclass(frozen=True)
 class TargetStore:
-    """The alignments and hits of a run's targets, staged in work folders until the targets are finished.
-
-    Args:
-        targets: the run's targets, by name.
-        request: the database and settings that the alignments depend on.
-        overwrite: ignore the searches of finished targets.
-    """
+    """The alignments and hits of a run's targets, staged in work folders until the targets are finished."""
 
     targets: Mapping[str, TargetRun]
     request: AlignmentRequest

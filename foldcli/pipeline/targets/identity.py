@@ -53,11 +53,7 @@ class TargetIdentities:
         return input_identity | family.identity(self.settings) | templates | self.settings.identity_of(name)
 
     def jobs(self, target_input: Any) -> list[Job]:
-        """Return the jobs of a target: all models with the first seed, then all with the next seed.
-
-        Raises:
-            InputError: see `sources_of`.
-        """
+        """Return the jobs of a target: all models with the first seed, then all with the next seed."""
         sources = self.sources_of(target_input)
         seeds = family_of(sources[0]).seeds(target_input)
         return self._jobs(sources, self.settings.seeds(seeds))

@@ -98,13 +98,7 @@ class Layout:
         return ""
 
     def stage_alignment(self, files: TargetFiles, content: bytes, residues: int) -> None:
-        """Stage the input alignment of a prediction as NAME.a3m.
-
-        Args:
-            files: the target's files.
-            content: the alignment file, decompressed.
-            residues: length of the query.
-        """
+        """Stage the input alignment of a prediction as NAME.a3m."""
 
 
 class ColabFoldLayout(Layout):

@@ -128,10 +128,6 @@ class TargetLocks:
     def acquire(self, path: Path, name: str) -> bool:
         """Acquire a lock, waiting for the process that holds it.
 
-        Args:
-            path: the lock's file.
-            name: the target, for the message about waiting.
-
         Returns:
             False if `stop` was set before.
         """

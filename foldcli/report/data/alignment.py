@@ -200,11 +200,7 @@ def _read_rows(path: Path, chains: Sequence[str]) -> tuple[np.ndarray, list[tupl
 
 
 def _letters_of_complex(alignment: ComplexAlignment, chains: Sequence[str], path: Path) -> np.ndarray:
-    """Return the rows of a complex over all its chains, uint8 [rows, N]: the query, paired and unpaired rows.
-
-    Raises:
-        InputError: the alignment lacks a chain.
-    """
+    """Return the rows of a complex over all chains, uint8 [rows, N]: query, paired and unpaired rows."""
     numbers = []
     for chain in chains:
         matching = [number for number, query in enumerate(alignment.queries) if _is_same_chain(chain, query)]

@@ -174,11 +174,7 @@ def _read_model(
 
 
 def _read_table(block: gemmi.cif.Block, path: Path) -> AtomTable:
-    """Return what all models of a target share.
-
-    Raises:
-        InputError: the file has no atoms.
-    """
+    """Return what all models of a target share."""
     columns = {name: list(block.find_values(f"_atom_site.{name}")) for name in (*BEFORE, *AFTER)}
     if not columns["id"] or any(len(column) != len(columns["id"]) for column in columns.values()):
         raise InputError("no table of atoms", path)

@@ -49,13 +49,7 @@ class TemplateRow:
 
 
 def read_template_rows(path: Path, length: int, chains: Sequence[tuple[str, int]] = ()) -> list[TemplateRow]:
-    """Return the rows of NAME_templates.tsv; none if there is no such file.
-
-    Args:
-        path: the file.
-        length: residues of the query.
-        chains: name and residues of each chain, in order.
-    """
+    """Return the rows of NAME_templates.tsv; none if there is no such file."""
     starts = dict(
         zip((name for name, _ in chains), accumulate((n for _, n in chains), initial=0), strict=False)
     )
