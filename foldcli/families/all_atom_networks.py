@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from threading import Event
 from typing import Any, cast
 
 import numpy as np
@@ -70,11 +69,8 @@ class AllAtomNetwork:
             build_predictions(structure, chain_numbers, copied(), settings.num_recycles, settings.extras)
         )
 
-    def warm_up(self, residues: int, wait: Callable[[], None], first_job_is_ready: Event) -> None:
+    def warm_up(self, residues: int, wait: Callable[[], None]) -> None:
         """Do nothing: the network has no kernels to compile."""
-
-    def warm_up_sample(self, residues: int) -> None:
-        """Return None; see `warm_up`."""
 
     def shared(
         self, group: RankGroup, predict_together: Callable[..., Samples] | None = None
@@ -94,7 +90,7 @@ class AllAtomNetwork:
         plan = self._plan(work, memory)
         return PartsPlan([plan.chunk_elements, plan.samples_at_once], str(plan), plan.fits)
 
-    def predict(self, work: NetworkJob, parts: Sequence[int], num_recycles: int | None = None) -> Samples:
+    def predict(self, work: NetworkJob, parts: Sequence[int]) -> Samples:
         """Run a job; see `SharedNetwork`."""
         return self._predict(work, *parts)
 

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from threading import Event
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -156,14 +155,8 @@ class Network(Protocol):
             OutOfMemory: the target does not fit into memory.
         """
 
-    def warm_up(self, residues: int, wait: Callable[[], None], first_job_is_ready: Event) -> None:
-        """Prepare the GPU by passes on something made up; end soon, also by an error, when the event is set.
-
-        Args:
-            residues: size of the made-up target.
-            wait: waits until the kernels are compiled.
-            first_job_is_ready: set when the first job waits for the GPU.
-        """
+    def warm_up(self, residues: int, wait: Callable[[], None]) -> None:
+        """Prepare the GPU by passes on something made up of a size; `wait` waits for compiled kernels."""
 
 
 class SharedNetwork(Network, Protocol):
@@ -183,14 +176,5 @@ class SharedNetwork(Network, Protocol):
     def plan_parts(self, work: NetworkJob, memory: DeviceMemory) -> PartsPlan:
         """Return the parts in which a job fits into the memory of this rank."""
 
-    def predict(self, work: NetworkJob, parts: Sequence[int], num_recycles: int | None = None) -> Any:
-        """Run a job in this thread.
-
-        Args:
-            work: the job; its sample may be the arrays that a rank has received.
-            parts: see `PartsPlan`.
-            num_recycles: if not those of the settings.
-        """
-
-    def warm_up_sample(self, residues: int) -> Any | None:
-        """Return the sample of something made up, with which ranks prepare their GPUs; None for none."""
+    def predict(self, work: NetworkJob, parts: Sequence[int]) -> Any:
+        """Run a job in this thread; its sample may be the arrays that a rank has received."""

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from foldcli.logs import logger
-from foldcli.pipeline.processes.background import map_in_threads
 from msa.gpu.device.hardware import gpu_numbers
 from msa.gpu.device.opening import allows_several_processes, open_in_background
 from msa.io.fasta import FastaRecord
@@ -64,12 +63,11 @@ class SearchHandler:
 
     def search(self, queries: list[FastaRecord], settings: "AlignmentSettings") -> "Iterator[HitTexts]":
         """Search, and yield the texts of each query's hits."""
-        from foldcli.pipeline.search.hit_texts import MAX_TEXT_THREADS, HitTexts
+        from foldcli.pipeline.search.hit_texts import HitTexts
 
         assert self._searcher is not None
-        found = self._searcher.search_many(queries, settings.search, self.report)
-        threads = min(settings.search.threads, MAX_TEXT_THREADS)
-        yield from map_in_threads(lambda pair: HitTexts.of_hits(*pair, settings), found, threads)
+        for query, hits in self._searcher.search_many(queries, settings.search, self.report):
+            yield HitTexts.of_hits(query, hits, settings)
 
     def report(self, done: int, total: int | None) -> None:
         """Report the progress of a search, unless that was done just before."""

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Event
 from typing import Any
 
 import click
@@ -91,7 +90,7 @@ class ConstantNetwork:
         work.progress(1, 1)
         return lambda: tuple(_constant(work.sample, index) for index in range(SAMPLES))
 
-    def warm_up(self, residues: int, wait: Callable[[], None], first_job_is_ready: Event) -> None:
+    def warm_up(self, residues: int, wait: Callable[[], None]) -> None:
         """Do nothing."""
 
 
