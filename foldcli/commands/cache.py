@@ -87,7 +87,7 @@ def stats(cache: Path, as_json: bool) -> None:
     from features.cache.cleanup import find_abandoned
 
     entries = _entries(cache)
-    temporary_files = find_abandoned(cache, include_legacy=True)
+    temporary_files = find_abandoned(cache)
     statistics = {
         "entries": len(entries),
         "bytes": sum(entry.size for entry in entries),
@@ -182,7 +182,7 @@ def prune(
         find_problem = find_damage
     selected = entries_to_prune(entries, PruneSettings(cutoff, max_size, absent_source, find_problem))
     removed = [(entry, reason) for entry, reason in selected if dry_run or remove_entry(entry)]
-    temporary_files = (find_abandoned if dry_run else remove_abandoned)(cache, include_legacy=True)
+    temporary_files = (find_abandoned if dry_run else remove_abandoned)(cache)
     action = "would be removed" if dry_run else "removed"
     for entry, reason in removed:
         logger.info("%s: %s: %s", entry.path, action, reason)

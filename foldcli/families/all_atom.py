@@ -40,18 +40,6 @@ from msa.io.fasta import FastaRecord
 if TYPE_CHECKING:
     from foldcli.inputs.failures import Failures
 
-CITATIONS = """\
-@article{Abramson2024,
-author = {Abramson, Josh and Adler, Jonas and Dunger, Jack and others},
-doi = {10.1038/s41586-024-07487-w},
-journal = {Nature},
-pages = {493--500},
-title = {{Accurate structure prediction of biomolecular interactions with AlphaFold 3}},
-volume = {630},
-year = {2024},
-comment = {AlphaFold 3, whose network OpenFold3's is a form of}
-}
-"""
 # more do not fit on one GPU; on smaller ones, the plan of a job's memory refuses fewer
 MAX_TOKENS = 8192
 # rows of a searched alignment that plans assume
@@ -150,7 +138,7 @@ class AllAtom(Family):
     pairs_chains: ClassVar[bool] = True
     rank_score: ClassVar[str] = "AlphaFold 3's ranking score"
     writer: ClassVar[ModelWriter] = ALL_ATOM_MODELS
-    citations: ClassVar[str] = CITATIONS
+    paper: ClassVar[str] = "Abramson2024"
     fetchable: ClassVar[Mapping[str, str]] = MappingProxyType(
         {OPENFOLD3: "an all-atom network: proteins, nucleic acids, ligands; also openfold3_p2"}
     )

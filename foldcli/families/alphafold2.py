@@ -43,18 +43,6 @@ from msa.base.errors import InputError
 from msa.io.fasta import FastaRecord
 from msa.search.search import check_query
 
-CITATIONS = """\
-@article{Jumper2021,
-author = {Jumper, John and Evans, Richard and Pritzel, Alexander and others},
-doi = {10.1038/s41586-021-03819-2},
-journal = {Nature},
-pages = {583--589},
-title = {{Highly accurate protein structure prediction with AlphaFold}},
-volume = {596},
-year = {2021},
-comment = {AlphaFold2, the network and its parameters}
-}
-"""
 # AlphaFold2's number of templates; their rows count towards max_seq
 TEMPLATE_SLOTS = 4
 
@@ -115,7 +103,7 @@ class AlignmentInputs:
 class AlignmentFamily(Family):
     """A family whose targets are chains and complexes of proteins: queries, alignments, cache entries."""
 
-    citations: ClassVar[str] = CITATIONS
+    paper: ClassVar[str] = "Jumper2021"
 
     def content(self, source: ParameterSource) -> str:
         """Return a hash of the parameters' content; see `Family.content`."""

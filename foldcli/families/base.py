@@ -110,7 +110,7 @@ class Family(ABC):
         samples_elsewhere: whether `sample` calls its argument `draw`, for which a run with GPUs starts
             processes.
         size_unit: what `size` counts; the name of its column in plans.
-        citations: papers about the network, as BibTeX.
+        paper: key of the network's paper in `foldcli/outputs/papers.bib`; empty without.
         rank_score: the score that --rank auto means.
         prepares_jobs: whether `cache-features` stores the inputs of its jobs (`prepare`); it stores
             AlphaFold2's features of alignments for other families.
@@ -125,7 +125,7 @@ class Family(ABC):
     unshared: ClassVar[str | None] = "--gpus-per-target: this network predicts each target on one device."
     samples_elsewhere: ClassVar[bool] = False
     size_unit: ClassVar[str] = "residues"
-    citations: ClassVar[str] = ""
+    paper: ClassVar[str] = ""
     rank_score: ClassVar[str] = "plddt"
     prepares_jobs: ClassVar[bool] = False
     pairs_chains: ClassVar[bool] = False

@@ -7,7 +7,7 @@ origin. Only tensors are read from a checkpoint's pickle; anything else in it is
 from pathlib import Path
 
 from foldcli.inputs.names import file_safe_name
-from foldcli.params.download import check_disk_space, download
+from foldcli.params.download import Download, PartialFile, check_disk_space
 from foldcli.params.fetch import WORK_FOLDER, FetchReporter, locked_work_folder
 from foldcli.params.openfold3 import (
     CHECKPOINT_SUFFIX,
@@ -83,15 +83,12 @@ def fetch_parameters(
         # the file exists if the conversion of an earlier call was interrupted
         if url is not None or not path.is_file():
             with reporter.progress_bar("downloading") as progress:
-                download(
-                    url or published.url,
-                    path,
-                    progress=progress,
-                    notify=reporter.notify,
-                    # the safetensors are written next to the whole download
-                    check_space=lambda remaining: check_disk_space(folder, 2 * remaining),
-                    retries=retries,
-                )
+                part = PartialFile(path.with_name(f"{path.name}.part"))
+                # the safetensors are written next to the whole download
+                check_space: Callable[[int], None] = lambda remaining: check_disk_space(folder, 2 * remaining)
+                Download(url or published.url, part, check_space, reporter.notify, progress, retries).run()
+            part.path.replace(path)
+            part.remove()
         try:
             result = _convert(path, path.name, folder, name, sha256)
         except ParametersError as error:

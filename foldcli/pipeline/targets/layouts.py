@@ -55,7 +55,7 @@ class Layout:
             database=database,
             templates=use_templates,
             num_relax=output.relaxation.num_models,
-            network_citations=family.citations,
+            network_paper=family.paper,
         )
         folder = output.folder / self.methods_folder
         folder.mkdir(parents=True, exist_ok=True)
