@@ -98,9 +98,9 @@ class RunMethods:
             for name in ("initial_guess", "msa_mask", "msa_cluster", "cyclic")
             if getattr(self.settings, name, None)
         ]
-        entries = Path(__file__).with_name("papers.bib").read_text(encoding="utf-8").split("\n\n")
-        papers = {"": "\n"} | {
-            entry.partition(",")[0].partition("{")[2]: f"{entry.rstrip()}\n" for entry in entries
-        }
+        text = Path(__file__).with_name("papers.bib").read_text(encoding="utf-8")
+        papers = {"": "\n"}
+        for entry in text.split("\n\n"):
+            papers[entry.partition("{")[2].partition(",")[0]] = f"{entry.rstrip()}\n"
         cited = [self.network_paper, *(_PAPERS[name] for name in names)]
         return "\n".join([*(papers[key] for key in cited), _FOLDCLI])

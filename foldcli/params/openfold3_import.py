@@ -84,9 +84,15 @@ def fetch_parameters(
         if url is not None or not path.is_file():
             with reporter.progress_bar("downloading") as progress:
                 part = PartialFile(path.with_name(f"{path.name}.part"))
-                # the safetensors are written next to the whole download
-                check_space: Callable[[int], None] = lambda remaining: check_disk_space(folder, 2 * remaining)
-                Download(url or published.url, part, check_space, reporter.notify, progress, retries).run()
+                Download(
+                    url or published.url,
+                    part,
+                    # the safetensors are written next to the whole download
+                    lambda remaining: check_disk_space(folder, 2 * remaining),
+                    reporter.notify,
+                    progress,
+                    retries,
+                ).run()
             part.path.replace(path)
             part.remove()
         try:
