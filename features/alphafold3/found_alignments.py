@@ -28,7 +28,6 @@ class AlignedJob:
     """A job whose chains have their alignments.
 
     Attributes:
-        job: the job.
         notes: what is not known or assumed, one sentence each, for the user.
         paired_rows: number of paired rows after the queries.
     """

@@ -23,10 +23,8 @@ class Settings:
 
     Attributes:
         seed: seed of conformers, their rotations and the choice of alignment rows.
-        templates: number of templates.
         chiral_residues: see `features.chemistry.conformers.ConformerGenerator`.
         max_tokens: largest number of tokens; None without limit.
-        limits: numbers of alignment rows.
     """
 
     seed: int = 42
@@ -42,8 +40,6 @@ class Sample:
 
     Attributes:
         atoms: its atoms, which name the rows of the predicted coordinates.
-        tokens: its tokens.
-        conformers: the reference conformer of each molecule.
         features: the network's inputs, as ALL_ATOM lists them.
     """
 

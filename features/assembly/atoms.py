@@ -22,7 +22,6 @@ class Residue:
     """A residue of a polymer or of a ligand.
 
     Attributes:
-        component: its component.
         number: 1-based number in its chain.
         leaving: bool [A], whether an atom of the component is left out.
         joined: bool [A], those of them that leave at bonds to residues of the same ligand.
@@ -65,7 +64,6 @@ class Atoms:
     """All atoms that are predicted, chain by chain and residue by residue.
 
     Attributes:
-        chains: the chains.
         molecules: the reference molecules; those of a chain are adjacent.
         chain: int [A], index of the chain.
         residue: int [A], 1-based number of the residue in its chain.

@@ -69,9 +69,6 @@ class JobSize:
     """The size of a job.
 
     Attributes:
-        tokens: number of tokens.
-        atoms: number of atoms.
-        chains: number of chains.
         rows: most rows of an alignment that the job itself gives, its query included; 0 without.
     """
 

@@ -92,7 +92,6 @@ def read_entry(
 
     Raises:
         CorruptEntryError: the entry is truncated, altered, foreign, or has another format version or key.
-        OSError: the file cannot be read.
     """
     data = Path(path).read_bytes()
     with corrupt_entry_errors(path):
@@ -164,7 +163,6 @@ class FeatureCache:
         Raises:
             InputError: the alignments have different queries.
             CorruptEntryError: the entry is damaged; `overwrite` replaces it.
-            OSError: the cache cannot be read or written.
         """
         sources = [alignment.source for alignment in alignments]
         return self.load_or_compute(
@@ -201,11 +199,7 @@ class FeatureCache:
 
 
 def find_problem(entry: CacheEntry) -> str | None:
-    """Read a whole entry and return the reason why it is invalid; None if it is valid or was removed.
-
-    Raises:
-        OSError: the file cannot be read.
-    """
+    """Read a whole entry and return the reason why it is invalid; None if it is valid or was removed."""
     if entry.problem is not None:
         return entry.problem
     with contextlib.suppress(FileNotFoundError):

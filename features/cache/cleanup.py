@@ -69,11 +69,7 @@ def _reason_to_prune(entry: CacheEntry, settings: PruneSettings) -> str | None:
 
 
 def remove_entry(entry: CacheEntry) -> bool:
-    """Remove an entry unless it was rewritten since it was listed; return whether it was removed.
-
-    Raises:
-        OSError: the file cannot be removed.
-    """
+    """Remove an entry unless it was rewritten since it was listed; return whether it was removed."""
     try:
         if entry.path.stat().st_mtime != entry.written:
             return False
@@ -89,11 +85,7 @@ def temporary_prefix(root: Path, key: str) -> Path:
 
 
 def find_abandoned(root: Path) -> list[Path]:
-    """Find temporary files in a cache whose writers have ended.
-
-    Raises:
-        OSError: a folder cannot be read.
-    """
+    """Find temporary files in a cache whose writers have ended."""
     paths = [*(root / _TEMPORARY_FOLDER).glob("*.tmp"), *root.glob(".failures*.tmp")]
     if not paths:
         return []

@@ -106,7 +106,6 @@ def read_entry_metadata(path: str | os.PathLike[str]) -> dict[str, Any]:
 
     Raises:
         CorruptEntryError: the header is damaged, or of another format version.
-        OSError: the file cannot be read.
     """
     with Path(path).open("rb") as stream:
         data = stream.read(8)
@@ -172,7 +171,6 @@ class CacheEntry:
     """An entry as described by its file's name, size and header.
 
     Args:
-        path: the file.
         size: bytes.
         written: modification time, in seconds since 1970.
         metadata: result of `read_entry_metadata`; empty if the header cannot be read.
@@ -211,11 +209,7 @@ class CacheEntry:
 
 
 def list_entries(root: Path) -> Iterator[CacheEntry]:
-    """Yield all entries of a cache, sorted by key; only the headers are read.
-
-    Raises:
-        OSError: an entry cannot be read.
-    """
+    """Yield all entries of a cache, sorted by key; only the headers are read."""
     for key in entry_keys(root):
         path = entry_path(root, key)
         # another process may have removed it since the folder was read

@@ -29,7 +29,6 @@ class Component:
     Attributes:
         code: its code in the dictionary, or the name of a ligand drawn by the user.
         type: its type in the dictionary, upper case, such as `L-PEPTIDE LINKING`.
-        names: names of its atoms.
         elements: their symbols, upper case.
         charges: int [A], formal charges.
         leaving: bool [A], whether an atom leaves when the component is linked to another.

@@ -38,7 +38,6 @@ class Conformer:
         positions: float32 [A, 3] in Å; zeros where there are none.
         mask: bool [A], whether an atom has coordinates.
         charges: int [A], formal charges after RDKit's clean-up.
-        source: origin of the coordinates.
     """
 
     positions: np.ndarray = field(repr=False)
@@ -64,7 +63,6 @@ class ConformerGenerator:
     last jobs are kept, so that the jobs of a screen share those of their protein.
 
     Args:
-        seed: seed of the stream.
         chiral_residues: give the residues of polymers the handedness of the dictionary. OpenFold3 0.5.0 does
             so for ligands only, and draws the handedness of residues at random; False reproduces that.
         time_limit: seconds for an attempt, after which the next is made.

@@ -24,7 +24,6 @@ def read_start(path: str | os.PathLike[str], lengths: Sequence[tuple[str, int]])
 
     Raises:
         InputError: the file is no structure, or has another number of protein chains or residues.
-        OSError: the file cannot be read.
     """
     chains = read_chains(path, min_residues=1)
     if len(chains) != len(lengths):

@@ -39,10 +39,8 @@ class KnownComplex:
     """A complex with features and labels.
 
     Attributes:
-        sample: its inputs.
         positions: float32 [A, 3], Å.
         resolved: bool [A].
-        molecules: its molecules.
     """
 
     sample: Sample
@@ -87,7 +85,6 @@ def write_complex(known: ExperimentalComplex, name: str, folder: Path, settings:
 
     Raises:
         InputError: the complex has too many tokens.
-        OSError: the folder cannot be written.
     """
     check_tokens(known.job, len(build_tokens(known.atoms)), settings)
     sample, coordinates = _write_arrays(known, folder, settings)

@@ -42,8 +42,6 @@ class ChainContacts:
     """The chains of a complex that have resolved atoms, and which of them touch.
 
     Attributes:
-        chains: index of each chain.
-        kinds: its kind.
         molecules: its sequence, or its component codes joined by "-".
         contacts: pairs of chains that have an interface, by their indices.
     """

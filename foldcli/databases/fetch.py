@@ -35,14 +35,10 @@ class DatabaseFetch:
     """A database to fetch.
 
     Attributes:
-        source: the database.
         output: folder of the target database or structure library.
         url: address of the file, that of the source or of a mirror.
         local_file: a copy of the file on this machine; None to download it.
         sha256: SHA-256 that the file must have (hex); None if it is not known.
-        retries: see `Download`.
-        keep: keep the downloaded file.
-        build: settings of the database.
     """
 
     source: DatabaseSource
@@ -67,7 +63,6 @@ def fetch_database(fetch: DatabaseFetch, reporter: FetchReporter) -> DatabaseMan
         Unreachable: the file cannot be downloaded; see Download.
         InputError: the file is not the expected one, or holds no database.
         MissingError: the disk has too little space, or another process is fetching the same database.
-        OSError: a file cannot be written.
     """
     fetch.output.parent.mkdir(parents=True, exist_ok=True)
     with locked_work_folder(fetch.work):

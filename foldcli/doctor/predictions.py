@@ -45,7 +45,6 @@ class PredictionCheck:
     """One line of the table.
 
     Args:
-        network: value of `--params`.
         target: PDB entry and chain.
         status: BROKEN if it is not predicted as it should be; WARNING if only the ligand is not.
         reason: what is wrong; "" if nothing is.
@@ -53,7 +52,6 @@ class PredictionCheck:
         least_lddt: lower limit of lDDT-CA.
         plddt: mean pLDDT.
         published: lDDT-CA that PUBLISHED gives for this pLDDT; pLDDT itself for packaged networks.
-        tm_score: TM-score.
         ptm: pTM; None for networks without a PAE head.
         rmsd: RMSD of CA, Å.
         ligand_rmsd: RMSD of the ligand after superposition of its pocket, Å.

@@ -26,9 +26,6 @@ class CheckResult:
     """One line of the report.
 
     Args:
-        name: name of the check.
-        status: see CheckStatus.
-        finding: what the check found, in one line.
         remedy: instructions for the user; "" if none are needed.
     """
 

@@ -30,8 +30,6 @@ class ChaiDocument:
     """A job of Chai: a FASTA file, and one file of alignments per distinct protein, named by its hash.
 
     Args:
-        data: decompressed FASTA.
-        path: the file.
         refuse: not called, because the file has one job.
 
     Raises:

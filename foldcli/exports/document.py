@@ -49,8 +49,6 @@ class ExportJob:
     """A job of a document.
 
     Attributes:
-        name: its name.
-        proteins: its proteins.
         line: 1-based line where it begins.
         rnas: its RNA chains that can be searched and have no alignment, if the format has a place for one.
     """

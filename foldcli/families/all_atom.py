@@ -103,8 +103,6 @@ class AllAtomSettings(JobSettings):
 
     Args:
         num_recycles: number of cycles of the trunk after the first one.
-        num_steps: number of denoising steps.
-        num_samples: number of structures for each seed.
         dropout: the network drops updates as in its training.
     """
 

@@ -40,11 +40,8 @@ class AllAtomInputs:
     """A job with what all its seeds have in common.
 
     Args:
-        job: the job with alignments.
         templates: templates of a search by sequence, best first.
         used: templates of the chains in words.
-        cache: folder of the feature cache.
-        atoms: the atoms of the job.
     """
 
     job: Job
@@ -58,7 +55,6 @@ class AllAtomInputs:
 
         Raises:
             InputError: a molecule or a template is invalid.
-            OSError: the cache cannot be written.
         """
         job, atoms, settings = self.job, self.atoms, Settings(seed=seed)
         templates = lay_templates(atoms, build_tokens(atoms), self.templates, settings.templates)
@@ -82,7 +78,6 @@ class PreparedInputs:
 
         Raises:
             InputError: the cache does not have it, or it is damaged.
-            OSError: it cannot be read.
         """
         preparation = self.preparation
         if (key := preparation.sample_key(seed)) is None:
@@ -103,10 +98,8 @@ class AllAtomSample:
 
     Args:
         features: the network's inputs; see `msa.base.network_inputs.ALL_ATOM`.
-        structure: the molecules.
         chain_numbers: int [N], the network's number of each token's chain.
         restraints: the geometry that the molecules should have.
-        templates: templates of the chains.
     """
 
     features: dict[str, np.ndarray] = field(repr=False)
@@ -123,7 +116,6 @@ def load_inputs(
 
     Raises:
         InputError: an alignment or a template is invalid.
-        OSError: a file cannot be read or written.
     """
     job: Job = target.input
     # files of an interrupted run with other settings
@@ -159,7 +151,6 @@ def load_prepared(target: TargetState, features: FeatureServices) -> PreparedInp
 
     Raises:
         InputError: it was prepared with other templates than those of the run, or is damaged.
-        OSError: a file cannot be read or written.
     """
     prepared: PreparedJob = target.input
     with target.stage("features"):
@@ -184,7 +175,6 @@ def prepare_job(
 
     Raises:
         InputError: a molecule, an alignment or a template is invalid.
-        OSError: a file cannot be read or written.
     """
     overwrite = features.settings.overwrite
     if not overwrite and preparation.has(seeds):

@@ -54,8 +54,6 @@ class AlignmentInputs:
     Args:
         features: deterministic features of a chain, or those of a complex, which contain its templates.
         templates: templates of a chain; None if none were searched.
-        name: the target's name.
-        cyclic: names of its chains that are cyclic.
     """
 
     features: dict[str, np.ndarray]
@@ -79,7 +77,6 @@ class AlignmentInputs:
 
         Raises:
             InputError: a chain does not exist, or the structure does not fit.
-            OSError: the structure cannot be read.
         """
         asym_id = self.features.get("asym_id", np.ones(self.features["msa"].shape[1]))
         slices = chain_slices(asym_id)

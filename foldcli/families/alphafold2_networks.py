@@ -38,7 +38,6 @@ class AlphaFold2Network:
 
     Args:
         model: the network, or one that several processes share.
-        own_settings: see `Family.own_settings`.
         predict_together: runs the passes of a job on several ranks; None on one device.
     """
 

@@ -112,10 +112,7 @@ class NetworkJob:
     """A job that is ready for its network.
 
     Args:
-        name: name of its target.
-        job: the job.
         sample: its input; see `Family.sample`.
-        settings: settings of the run.
         progress: called with the number of finished steps and of all steps; see `JobSettings.num_passes`.
     """
 
@@ -132,7 +129,6 @@ class PartsPlan:
 
     Args:
         parts: sizes of the parts; smaller numbers need less memory.
-        text: the plan in words.
         fits: whether the job may be tried.
     """
 

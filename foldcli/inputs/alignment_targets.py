@@ -54,8 +54,6 @@ class ChainFiles:
     """The alignments of a chain in a folder of AlphaFold-Multimer.
 
     Args:
-        name: id of the chain.
-        sequence: its residues.
         files: its alignments in AlphaFold's order; empty for a copy of an earlier chain.
         pairing_file: the alignment whose rows are paired; None if there is none.
     """
@@ -71,7 +69,6 @@ class AlignmentTarget:
     """A target with its alignments.
 
     Args:
-        name: file-safe name.
         files: alignment files, in the order in which their rows are concatenated; `-` is standard input.
         content: content of standard input, if it has already been read.
         is_complex: whether the target is a complex, given as an A3M file, a cache entry or a folder.
@@ -89,7 +86,6 @@ class AlignmentTarget:
 
         Raises:
             InputError: a compressed file is truncated or damaged.
-            OSError: a file cannot be read.
         """
         return [read_bytes(file) for file in self.files] if self.content is None else [self.content]
 

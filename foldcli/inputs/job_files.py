@@ -342,18 +342,13 @@ class _JobBuilder:
 
     Args:
         name: id of the query; whitespace becomes `_`.
-        path: file of the job.
         line: 1-based line where it begins.
         chains: its protein chains; copies are repeated.
         templates: the templates of each chain; None to search for some.
         first_chains: id of the first copy of each chain.
         proteins: id of the first copy, and the sequence, by the ids of protein chains.
         has_paired_alignment: whether a chain has a paired alignment.
-        stop_codons: see Complex.
-        seeds: see FastaRecord.
-        cyclic: indices of the chains that are cyclic.
         unsupported: descriptions of unsupported content, such as "a ligand".
-        ids: ids of its chains of all kinds.
     """
 
     name: str

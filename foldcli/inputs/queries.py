@@ -200,7 +200,6 @@ def read_queries(
 
     Raises:
         InputError: an unknown format or invalid content; names file, line and column where known.
-        OSError: the file cannot be read.
     """
     if os.fspath(path) != "-" and is_mmseqs(path):
         # imports numba, which takes a second and is not needed by other queries

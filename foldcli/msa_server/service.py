@@ -34,9 +34,6 @@ class HttpService:
     """A server process.
 
     Args:
-        source: the databases and the device.
-        address: host and port.
-        queue: folder of the tickets.
         cache: folder of the feature cache, which keeps the alignments.
         templates: the library that is searched for templates; None for none.
         secrets_file: file with a line `name:secret` for each user; None to let everybody in.
@@ -177,7 +174,6 @@ def read_secrets(path: Path) -> dict[str, str]:
 
     Raises:
         InputError: a line has another form, or there are none.
-        OSError: the file cannot be read.
     """
     secrets: dict[str, str] = {}
     for number, line in enumerate(path.read_text().splitlines(), 1):

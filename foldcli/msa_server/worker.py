@@ -42,7 +42,6 @@ class SearchStages:
     """The searches that tickets ask for.
 
     Args:
-        all_databases: searches all databases.
         first: searches the first one; the same if there are no others.
         cache: folder of the feature cache, which keeps the alignments.
         threads: CPU threads.
@@ -94,9 +93,6 @@ class Worker(Thread):
     """The only thread that uses the engine.
 
     Args:
-        queue: the tickets.
-        stages: the searches.
-        results: writes the results.
         locks: locks of sequences, which other runs with the same cache respect.
         keep_seconds: time for which answered tickets are kept.
 
@@ -104,7 +100,6 @@ class Worker(Thread):
         ready: completes when the first search has compiled the kernels.
         failure: gets an error when the engine no longer works.
         searched: number of sequences searched so far.
-        seconds: time of these searches.
     """
 
     def __init__(

@@ -108,7 +108,6 @@ class NumbersType(click.ParamType):
     Args:
         expected: description of valid values, for the error message.
         is_valid: returns True if the text between two commas is a valid number.
-        parse: converts it.
     """
 
     name = "N,N,…"

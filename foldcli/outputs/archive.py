@@ -12,9 +12,6 @@ def write_archive(files: TargetFiles, done: str) -> None:
     Args:
         files: the target's files, all of which exist except done.json.
         done: text of done.json, which is written to the folder after the archive.
-
-    Raises:
-        OSError: a file cannot be read, or the archive cannot be written.
     """
     with (
         atomic_write(files.path("archive"), "wb") as stream,

@@ -23,7 +23,6 @@ class StageCost:
     """Time and memory of one stage of a target.
 
     Args:
-        stage: name of the stage.
         seconds: wall time; for a stage that works on several targets at once, the target's share.
         peak_memory_bytes: the largest resident set of the process during the stage.
     """
@@ -46,8 +45,6 @@ class DoneRecord:
     """The content of a target's done.json.
 
     Args:
-        name: file-safe name of the target.
-        fingerprint: hash of `settings`.
         settings: everything that all predictions of the target depend on, as JSON values.
         rank_by: the score that ranked the models; see `JobSettings.rank`.
         ranking: models, best first.
@@ -106,7 +103,6 @@ class FinishedTarget:
 
         Raises:
             ValueError: it is damaged, or has the format of another version.
-            OSError: it cannot be read.
         """
         try:
             content = read_done_record(path)
@@ -181,7 +177,6 @@ def read_done_record(path: Path) -> dict[str, Any]:
 
     Raises:
         ValueError: it is damaged.
-        OSError: it cannot be read.
     """
     content = read_json(path, dict[str, Any])
     to_record(content, _CheckedRecord)

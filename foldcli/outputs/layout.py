@@ -96,7 +96,6 @@ class TargetFiles:
     """Paths of one target's files.
 
     Args:
-        name: file-safe name of the target.
         out: the run's folder; in the layout "single_folder", the folder of the files themselves.
         layout: "default", "colabfold" or "single_folder".
     """

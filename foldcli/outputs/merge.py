@@ -30,9 +30,6 @@ def merge_summaries(out: Path) -> MergedTable | None:
 
     Returns:
         The table; None if there is no finished target in the layouts of runs.
-
-    Raises:
-        OSError: the file cannot be written.
     """
     models_by_target = [finished_models(files) for files in _finished_targets(out)]
     models = order_models(models_by_target)
@@ -52,7 +49,6 @@ def merge_failures(out: Path) -> MergedTable | None:
 
     Raises:
         InputError: a file of failures is damaged; names file and line.
-        OSError: a file cannot be read or written.
     """
     path = out / "failures.jsonl"
     finish_times = {files.name: files.path("done").stat().st_mtime_ns for files in _finished_targets(out)}

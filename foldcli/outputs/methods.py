@@ -28,9 +28,7 @@ class RunMethods:
     """The methods of a run.
 
     Args:
-        networks: labels of the models.
         settings: settings of the predictions (`foldcli.families.settings.JobSettings`).
-        rank: the score that ranks models.
         database: the searched database in words; None without a search.
         templates: whether templates are searched for.
         num_relax: number of models that are relaxed with OpenMM.

@@ -56,7 +56,6 @@ def open_table(path: str | os.PathLike[str], keys: Sequence[str], resumable: boo
 
     Raises:
         DiskFull: no space is left.
-        OSError: the file cannot be written.
     """
     path = Path(path)
     if not resumable or is_stream(path) or len(os.fsencode(path.name)) > _MAX_NAME_BYTES:

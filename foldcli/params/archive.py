@@ -30,7 +30,6 @@ def expected_sha256(checksum: str, archive: str) -> str:
     Raises:
         InputError: `checksum` is not a SHA-256, or the file or URL has none of the archive.
         Unreachable: the URL cannot be read.
-        OSError: the file cannot be read.
     """
     if _is_sha256(checksum):
         return checksum.lower()

@@ -162,7 +162,6 @@ class RemoteFile:
     """One version of a file, as its server describes it.
 
     Args:
-        url: requested URL.
         length: size in bytes, or None if the server does not say.
         etag: strong entity tag, or None; a weak tag does not guarantee equal bytes and is ignored.
         last_modified: the header's text, or None.
@@ -241,7 +240,6 @@ class Download:
     """A download of one file, with retries.
 
     Args:
-        url: URL of the file.
         partial_file: receives the bytes.
         check_space: called with the number of bytes still to be downloaded; raises an exception if they
             do not fit.

@@ -39,7 +39,6 @@ def import_parameters(path: Path, folder: Path, sha256: str | None = None) -> Al
         ParametersError: the file is damaged, has another SHA-256, contains more than tensors, or has those
             of another network; nothing is written.
         MissingError: the disk has too little space.
-        OSError: the folder cannot be written.
     """
     if not path.is_file():
         raise ParametersMissing(f"{path}: no such file", REMEDY)
@@ -71,7 +70,6 @@ def fetch_parameters(
         Unreachable: the file cannot be downloaded.
         ParametersError: the file is not the expected one; the download is removed.
         MissingError: the disk has too little space, or another process fetches into the folder.
-        OSError: the folder cannot be written.
     """
     published = PUBLISHED[name]
     if published.sha256 is None and sha256 is None:

@@ -73,7 +73,6 @@ class ParameterSource:
     """The parameter file of one model.
 
     Args:
-        number: model number, 1 to 5.
         config_name: network name such as "model_3_ptm" or "model_1_multimer_v3", or "template" for copies of
             templates; name and version of a network with a folder of its own.
         file: npz file with a name and keys like DeepMind's, or None for all other sources.

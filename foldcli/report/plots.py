@@ -54,11 +54,9 @@ class _Scores:
     """The scores of a target's models, of residues or of the tokens of any molecules.
 
     Args:
-        chains: name and number of positions of each chain.
         models: rank, pLDDT [N], and PAE (None without) of the plotted models, best first.
         unit: "residue" or "token".
         by_chain: whether the best model's pLDDT has a colour for each chain.
-        confidence: name of the confidence.
         copied_from: the template of a copy, in words; None for predictions.
         is_untrained: whether the network was untrained.
     """

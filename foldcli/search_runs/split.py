@@ -41,7 +41,6 @@ class ResultFormat:
     """The format of the results of `merge-hits`.
 
     Args:
-        kind: one of FORMATS.
         columns: columns of m8; see `msa.alignments.m8`.
     """
 
@@ -71,7 +70,6 @@ class PartSearchRun:
             click.UsageError: the file exists, and is of another search; or no iteration follows.
             InputError: the database is no part of a split one, a file or a query is invalid, or `previous`
                 does not have all hits of earlier iterations of the same search.
-            OSError: the file cannot be written.
         """
         queries = self._queries()
         searcher = self.open_searcher()
@@ -190,7 +188,6 @@ class SplitHits:
         Raises:
             InputError: a file is damaged, of another search than the first, or of the same part and iteration
                 as another; or a file is missing.
-            OSError: a file cannot be read.
         """
         files = [PartHitsFile.open(path) for path in paths]
         described = [_parse_about(file, threads) for file in files]

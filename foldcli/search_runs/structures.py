@@ -63,11 +63,6 @@ class StructureRun:
     """A search with models.
 
     Args:
-        models: structure files and folders of them.
-        library: see `OpenLibrary.open`.
-        device: value of `--device`.
-        settings: see StructureSearchSettings.
-        columns: columns of the table.
         out: the table; "-" is standard output.
         superposed: folder for the hits, each on its query; None to write none.
         overwrite: replace an existing table.
@@ -91,7 +86,6 @@ class StructureRun:
             click.UsageError: the table exists.
             InputError: no model can be searched, or the library cannot be used.
             SomeTargetsFailed: some models cannot be read; the others are in the table.
-            OSError: a file cannot be written.
         """
         is_file = self.out != "-" and not is_stream(self.out)
         if is_file and not self.overwrite and Path(self.out).exists():

@@ -56,9 +56,6 @@ class ClientConnection:
     cannot be written yet are kept, and `accepts_results` tells the search when to pause.
 
     Args:
-        peer: the connected socket.
-        name: name in log messages.
-        user: user id of the client.
         limit: maximum size of a request in bytes.
         on_send: called, from any thread, when there is something to write.
     """
@@ -194,7 +191,6 @@ class Server:
     Args:
         hello: first message to each client.
         scheduler: searches for the clients' requests in another thread.
-        settings: see ServerSettings.
     """
 
     def __init__(self, hello: Hello, scheduler: Scheduler, settings: ServerSettings) -> None:

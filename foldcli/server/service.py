@@ -40,10 +40,7 @@ class Service:
 
     Args:
         db: database from `foldcli createdb`, or a FASTA file or MMseqs2 database.
-        path: the socket.
-        device: value of `--device`.
         max_request_bytes: maximum size of a request.
-        settings: see ServerSettings.
     """
 
     db: str

@@ -27,7 +27,6 @@ def find_similar(files: TargetFiles, model: Path, library: Path) -> None:
 
     Raises:
         InputError: the library cannot be used.
-        OSError: a file cannot be written.
     """
     opened = _open_library(library)
     try:

@@ -71,10 +71,6 @@ class AllAtomRun:
     """A training run, with the interface of `model.training.trainer.Trainer`.
 
     Args:
-        settings: settings of the run.
-        complexes: the training data.
-        run: folder of checkpoints and metrics.
-        processes: the processes that train together.
         resume: continue from the checkpoint in the run's folder, if there is one.
     """
 
@@ -186,7 +182,6 @@ def package(run: Path, settings: AllAtomRunSettings, folder: Path) -> AllAtomPar
     Raises:
         DataError: there is no checkpoint, or it belongs to another network.
         ParametersError: the network has other sizes than OpenFold3's, so that predictions cannot read it.
-        OSError: the folder cannot be written.
     """
     if not (run / FULL_NAME).exists():
         raise DataError(f"{run / FULL_NAME}: no such checkpoint")

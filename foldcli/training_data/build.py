@@ -73,9 +73,7 @@ class TrainingDataRun:
 
     Args:
         structures: structure libraries, structure files, and folders of them.
-        database: the database for the alignments.
         output: folder to create; it appears only when it is complete.
-        settings: see TrainingDataSettings.
     """
 
     structures: Sequence[str]
@@ -89,7 +87,6 @@ class TrainingDataRun:
         Raises:
             click.UsageError: a structure library has backbones only.
             InputError: there is no chain to train on, an input is damaged, or the output exists.
-            OSError: a file cannot be read or written.
         """
         libraries = open_structures(self.structures, self.settings.threads)
         database = self.database.open()

@@ -100,7 +100,6 @@ def library_states(library: StructureLibrary, cache: Path) -> SequenceArrays:
 
     Raises:
         InputError: the library is damaged.
-        OSError: the cache cannot be written.
     """
     sequences, path = library.database.arrays, library.path / STATES
     if STATES not in library.manifest.parts:

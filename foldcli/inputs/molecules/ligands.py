@@ -52,7 +52,6 @@ def read_ligands(path: str | os.PathLike[str], failures: Failures) -> list[tuple
 
     Raises:
         InputError: the file is not text, or has no rows.
-        OSError: the file cannot be read.
     """
     name = os.fspath(path)
     text = decode_utf8(read_bytes(path), name).replace("\r\n", "\n")

@@ -41,8 +41,6 @@ class Preparation:
     """The folder of a prepared job.
 
     Args:
-        cache: folder of the feature cache.
-        name: file-safe name of the job.
         identity: all that its inputs depend on but the templates; see `Family.target_identity`.
         templates: all that its templates depend on; None without a search for templates.
     """
@@ -82,7 +80,6 @@ class Preparation:
 
         Raises:
             InputError: the file is damaged.
-            OSError: the file cannot be read.
         """
         path = self.folder / _JOB_FILE
         try:
@@ -131,7 +128,6 @@ class Preparation:
 
         Raises:
             InputError: a file is damaged.
-            OSError: a file cannot be read or written.
         """
         for kind in _FILES:
             if (path := self._file(kind)).is_file():
@@ -147,7 +143,6 @@ class PreparedJob:
     """A job whose inputs are in a feature cache.
 
     Args:
-        name: file-safe name.
         job: the molecules, without alignments and templates.
         preparations: its folders, which differ in the source of templates only.
         requested_seeds: the seeds of its job file; those of the cache if it is given by name.
@@ -247,7 +242,6 @@ class _PreparedJobs:
     """The prepared jobs of a feature cache.
 
     Args:
-        cache: folder of the cache.
         failures: receives names that are not found, or are ambiguous.
     """
 

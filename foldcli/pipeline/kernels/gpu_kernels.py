@@ -49,7 +49,6 @@ class KernelCompilation:
     """A compilation that goes on in processes.
 
     Args:
-        request: kernels to compile.
         marks: files that are written when all of them are compiled.
         progress: called, in a thread, with the kernels that are done and those found so far.
     """

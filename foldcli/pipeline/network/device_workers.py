@@ -46,13 +46,9 @@ class WorkerSettings:
 
     Args:
         sources: models in the order in which they run.
-        predict: settings of the predictions.
-        device: a torch device.
-        max_memory: see `NetworkMemory`.
         threads: CPU threads.
         stall_seconds: see `model.parallel.session.open_group`.
         assignment: rank of the process if several predict together, else None.
-        strict: see `NetworkMemory`.
     """
 
     sources: tuple[Any, ...]
@@ -191,7 +187,6 @@ class DeviceWorker:
     process) fails only the job that it was working on, and is replaced once.
 
     Args:
-        settings: those of each process.
         prepare: called before the processes use the network's kernels.
         postpones: leave targets that are not expected to fit to more devices.
         services: a service for each of `settings`, if they have been started already.

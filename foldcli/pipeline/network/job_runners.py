@@ -22,7 +22,6 @@ class JobResult:
     """The result of one job.
 
     Args:
-        models: the job's models, one for each of its tags.
         cost: time and memory of the process that made it.
         facts: facts about the device for done.json.
         passes: number of passes that were counted; see `JobSettings.num_passes`.

@@ -67,11 +67,9 @@ class Predictor:
 
     Args:
         sources: models in the order in which they run.
-        settings: settings of the predictions.
         memory: the device, and the memory that may be used there.
         arrays: future arrays of the first source's file, if it is being read already.
         compilation: future compilation of the kernels, which predictions wait for.
-        networks: see `Startup`.
     """
 
     warm_up_residues = 256

@@ -47,9 +47,6 @@ class RankJob:
     """A job that all ranks run together, as rank 0 announces it.
 
     Args:
-        source: index of the parameters.
-        seed: see `Job`.
-        parts: see `PartsPlan`.
         arrays: shape and dtype of each feature.
     """
 

@@ -48,10 +48,6 @@ class RankedPredictor(RankPredictor):
 
     Args:
         startup: from `foldcli.pipeline.network.start.start`.
-        settings: settings of the predictions.
-        memory: the device of this rank.
-        session: the ranks.
-        processes: the other ranks that this process has started.
     """
 
     def __init__(

@@ -37,7 +37,6 @@ class _CachedChain:
     """A distinct chain of complexes, kept in memory.
 
     Args:
-        alignment: its A3M file.
         templates: its templates; None until they are searched.
     """
 
@@ -49,7 +48,6 @@ class ComplexStage:
     """The features of the complexes of a run.
 
     Args:
-        settings: the feature cache.
         templates: the template stage; None to use no templates.
         chain_store: the alignments of searched chains; None if there are no searches.
     """
@@ -70,7 +68,6 @@ class ComplexStage:
 
         Raises:
             InputError: the alignment cannot be read, or a chain has none of the twenty residues.
-            OSError: a file cannot be read or written.
         """
         own = templates_of_job(target.input, self._templates) if with_templates else {}
         search = with_templates and self._templates is not None

@@ -34,9 +34,7 @@ class FeatureStage:
     """The features of a run's targets, which several threads may load; see `Family.inputs`.
 
     Args:
-        settings: the feature cache.
         templates: the template stage; None to use no templates.
-        input_indices: index of each target in the input, by name.
         target_store: the alignments of searched queries; None if there are no searches.
         chain_store: the alignments of the chains of complexes; None if there are no searches.
     """
@@ -69,7 +67,6 @@ class FeatureStage:
 
         Raises:
             InputError: an alignment or a cache entry is invalid, or see `TargetStore.check`.
-            OSError: a file cannot be read or written.
         """
         self._discard_stale_inputs(target)
         if is_complex(target.input):

@@ -31,7 +31,6 @@ def load_or_make_features(
 
     Raises:
         InputError: the alignments have different queries.
-        OSError: the cache cannot be written.
     """
     cache = FeatureCache(settings.cache)
     try:
@@ -121,7 +120,6 @@ def cache_features(task: CacheTask) -> CachedFeatures:
 
     Raises:
         InputError: the alignments cannot be read, or have different queries.
-        OSError: an alignment cannot be read, or the cache cannot be written.
     """
     target, settings = task.target, task.settings
     contents = target.read_contents()

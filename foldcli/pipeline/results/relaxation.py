@@ -51,7 +51,6 @@ def relax_model(task: RelaxTask) -> StageCost:
 
     Raises:
         RelaxError: the model cannot be relaxed.
-        OSError: a file cannot be read or written.
     """
     import gemmi
 
@@ -77,9 +76,7 @@ class RelaxStage:
     """The workers that relax models.
 
     Args:
-        num_models: number of models of each target to relax.
         pool: the workers; other workers write models, so that writing never waits for relaxations.
-        settings: settings of the relaxations.
     """
 
     num_models: int

@@ -206,7 +206,6 @@ class _TargetProgress:
     """The models of one target that are being written.
 
     Args:
-        num_unwritten: number of models that are queued or being written.
         task: finishes the target once `num_unwritten` is 0; None while more models may come.
         failed: whether a model could not be written.
     """
@@ -221,9 +220,6 @@ class ResultStage:
     """Writes the models of targets, and finishes targets, in worker processes.
 
     Args:
-        pool: the workers.
-        num_workers: number of workers.
-        rank_by: see `JobSettings.rank`.
         report: pages and plots to make.
         archive: whether to write NAME.result.zip.
         relaxation: relaxes the best models before their target is finished; None if none are to be relaxed.

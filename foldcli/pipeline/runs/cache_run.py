@@ -127,10 +127,7 @@ class CacheRun:
     """A run of `foldcli cache-features`: its settings and database.
 
     Args:
-        settings: the feature cache.
-        alignment: settings of searches and alignments.
         database: database for sequences; None if there is none.
-        workers: processes that compute features.
     """
 
     settings: FeatureSettings

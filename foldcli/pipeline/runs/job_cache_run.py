@@ -45,13 +45,8 @@ class JobTask:
     """A job whose inputs are added to a feature cache.
 
     Args:
-        name: file-safe name.
-        job: the job.
-        params: value of `--params`, which names its family.
-        settings: the feature cache.
         templates: the source of templates; None for no templates.
         chain_store: the alignments of its chains; None if there are no searches.
-        seeds: seeds of its predictions.
     """
 
     name: str
@@ -99,10 +94,7 @@ class JobCacheRun:
     """A run of `foldcli cache-features` with jobs.
 
     Args:
-        settings: the feature cache.
-        alignment: settings of searches and alignments.
         database: database for proteins without an alignment; None if there is none.
-        workers: processes that prepare jobs.
         params: value of `--params`, whose family prepares jobs.
         templates: the source of templates; None for no templates.
         seeds: number of seeds, and the first one.

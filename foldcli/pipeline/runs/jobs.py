@@ -28,8 +28,6 @@ class TargetStep:
     """The next work on a target: predict one job, or only publish its models.
 
     Args:
-        target: the target.
-        plan: its plan.
         job: the job to predict; None if the models of an earlier run only need to be published.
         sample: input of the job; see `Family.sample`.
         is_first: whether this is the first job of the target in this run.

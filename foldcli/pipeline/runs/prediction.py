@@ -52,8 +52,6 @@ class SearchOptions:
 
     Args:
         database: value of `--db`; None is the package's library.
-        alignment: settings of the searches and alignments.
-        further: further databases.
     """
 
     database: str | None
@@ -106,9 +104,7 @@ class KeptState:
     """State that a Python session keeps for its next run, and its observers of a run.
 
     Args:
-        networks: loaded networks by their sources.
         search: the search stage, in this process, and the description of its database.
-        report: see `RunSettings`.
     """
 
     networks: dict[Any, Any] = field(default_factory=dict)
@@ -127,14 +123,10 @@ class _Request:
 
     Args:
         search: database and settings of the searches; None if no target needs a search.
-        network: options of the network.
         templates: options of the templates; None for no templates.
-        features: the feature cache.
-        output: settings of the results.
         assignment: the rank that torchrun has assigned to this process, or None.
         threads: value of `--threads`.
         dry_run: print the plan of the run, and predict nothing.
-        as_json: value of `--json`.
         kept: what a session keeps; None in a command.
     """
 

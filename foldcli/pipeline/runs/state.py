@@ -29,17 +29,12 @@ class RunSettings:
     """The settings and stages of a run.
 
     Args:
-        output: settings of the results.
-        features: the feature cache.
-        predictor: the networks.
-        identities: identities of the targets.
         search: the search of queries; None if there are no queries.
         templates: the template stage; None to use no templates.
         database: description of the database of `search`, for the opening line.
         workers: settings of one worker per device, if there are several devices; if empty, `predictor` runs
             the jobs in this process.
         worker_services: processes of the first workers, started ahead.
-        devices_per_target: number of devices that predict a target together.
         sampling: processes that sample features; None to sample in this process.
         report: see `RunProgress`; an exception that it raises ends the run.
     """
@@ -100,14 +95,8 @@ class RunState:
     """The targets of one run, its locks and its failures; stages in several threads use it.
 
     Attributes:
-        targets: as given.
-        positions: position of each target by name, from 1.
-        settings: as given.
-        failures: as given.
         stop: set when the run ends.
         ended_by: the error of a target that has ended the run; see `foldcli.errors.ends_run`.
-        locks: locks of the targets that a stage works on.
-        progress: shows the progress of the run.
     """
 
     def __init__(self, targets: list[TargetRun], settings: RunSettings, failures: Failures) -> None:

@@ -19,8 +19,6 @@ class TargetSearch:
     """Searches of a run's sequences, ahead of the other stages.
 
     Args:
-        stage: the searches.
-        store: stores the alignments.
         locks: a target is locked while it is searched.
         begin_target: called with each target after it was locked; returns None if it is already finished.
         fail_target: called with each target that fails, and the error; must release the lock.

@@ -39,10 +39,7 @@ class HitTexts:
     """The hits of a query as texts, made by the process that has searched.
 
     Args:
-        count: number of hits.
-        capped: see `Hits`.
         table: the hits, as `write_m8` writes them.
-        alignment: the alignment, A3M.
     """
 
     count: int

@@ -57,8 +57,6 @@ class SearchProcess:
     """A process that searches one database; used by one thread at a time. It ends with this object.
 
     Args:
-        db: folder of the database.
-        device: value of `--device`, one device.
         gpu_share: largest share of the GPU's free memory to use.
     """
 

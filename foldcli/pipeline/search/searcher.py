@@ -34,7 +34,6 @@ class LocalSearcher:
     """A database and a search engine in this process; see `foldcli.pipeline.search.stage.Searcher`.
 
     Args:
-        database: opened target database.
         engine: the search engine; hits do not depend on it.
     """
 
@@ -124,9 +123,7 @@ class DatabaseSource:
 
     Args:
         db: a database from `foldcli createdb`, or a FASTA file or an MMseqs2 database.
-        device: value of `--device`.
         others: further databases, which are searched with the profiles of the search of the first.
-        started: see `open_search_engine`.
         molecule: kind of the sequences that are searched, PROTEIN or RNA.
         both_strands: search the reverse complements of RNA, too.
     """

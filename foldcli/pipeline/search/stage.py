@@ -73,9 +73,7 @@ class SearchStage:
 
     Args:
         searcher: the database; a process for the searches of a run only stores alignments (`run`).
-        settings: settings of the searches and alignments.
         log_level: level of the log line with each query's number of hits.
-        show_progress: draw a progress bar.
         progress: called instead of drawing a bar.
     """
 

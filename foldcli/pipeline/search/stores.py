@@ -36,11 +36,7 @@ class ComplexStore(Protocol):
     """A store of the alignments of complexes."""
 
     def write_complex(self, name: str, target: Complex, chain_alignments: Sequence[bytes]) -> None:
-        """Store the alignment of a complex, given the A3M files of its chains.
-
-        Raises:
-            OSError: a file cannot be written.
-        """
+        """Store the alignment of a complex, given the A3M files of its chains."""
         ...
 
 
@@ -49,8 +45,6 @@ class CacheStore:
     """Alignments in the feature cache: CACHE/alignments/ab/abcdef…/NAME.a3m.gz, by fingerprint.
 
     Args:
-        cache: folder of the feature cache.
-        request: the database and settings that the alignments depend on.
         overwrite: search again even if the alignment exists.
     """
 
@@ -68,11 +62,7 @@ class CacheStore:
         return not self.overwrite and self.path(name, query).is_file()
 
     def write(self, name: str, query: FastaRecord, hits: FoundHits) -> None:
-        """Write the alignment of a query's hits.
-
-        Raises:
-            OSError: the cache cannot be written.
-        """
+        """Write the alignment of a query's hits."""
         self.write_file(self.path(name, query), alignment_text(query, hits, self.request.settings))
 
     def write_complex(self, name: str, target: Complex, chain_alignments: Sequence[bytes]) -> None:
@@ -123,11 +113,7 @@ class TargetStore:
             raise InputError("another run searches it in the same folder with other settings", name)
 
     def write(self, name: str, query: FastaRecord, hits: FoundHits) -> None:
-        """Write the hits, their alignment, and the record of the search.
-
-        Raises:
-            OSError: a file cannot be written.
-        """
+        """Write the hits, their alignment, and the record of the search."""
         target = self.targets[name]
         files = target.files
         with atomic_write(files.staged_path("hits")) as stream:

@@ -26,8 +26,6 @@ class SearchHandler:
     """Searches of one database.
 
     Args:
-        report: reports progress.
-        db: folder of the database.
         device: "cpu", or one GPU by its number.
         gpu_share: largest share of the GPU's free memory to use.
     """

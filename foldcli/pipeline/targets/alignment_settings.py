@@ -27,8 +27,6 @@ class AlignmentSettings:
     """Settings of the searches and of the alignments made from their hits.
 
     Args:
-        search: settings of the search.
-        row_filter: filter for the rows of the alignment.
         pairing: method of pairing the alignments of a complex's chains.
     """
 

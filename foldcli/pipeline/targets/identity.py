@@ -16,7 +16,6 @@ class TargetIdentities:
     Args:
         sources: models in the order in which they run.
         parameters: label, network and content hash of each model's parameters; see `check_parameters`.
-        settings: settings of the predictions.
         request: request for the queries' alignments; None if there are no queries, or no database yet.
         templates: everything that the templates depend on; None without templates.
     """
@@ -45,7 +44,6 @@ class TargetIdentities:
 
         Raises:
             InputError: see `sources_of` and `JobSettings.identity_of`.
-            OSError: a file cannot be read.
         """
         family = self.family_of(target_input)
         templates = {} if self.templates is None else {"templates": self.templates}

@@ -29,7 +29,6 @@ class TargetRun:
     """One target during a run.
 
     Args:
-        files: paths of the target's files.
         input: query, alignments, entry of the feature cache, or what else a family of networks reads.
         costs: time and memory of the finished stages, in order.
         facts: values for done.json, such as the numbers of hits and of alignment rows.

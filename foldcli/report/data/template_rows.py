@@ -30,11 +30,8 @@ class TemplateRow:
     Args:
         name: PDB entry and chain, if the id tells them, or the id.
         used: its rank among the templates, or "no".
-        identity: share of identical residues.
         coverage: share of the query's residues.
-        evalue: E-value.
         bar: the aligned part of the query; None if it is unknown.
-        source: library or folder of the template.
         reason: reason why it was not used; "" for used ones.
     """
 
