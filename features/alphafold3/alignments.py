@@ -159,7 +159,6 @@ def _rows(alignment: Alignment, chain: Chain, limit: int) -> _Rows:
 
 
 def _sequence(chain: Chain) -> str:
-    """Return the sequence of a polymer."""
     assert isinstance(chain.entity, Polymer)
     return chain.entity.sequence
 

@@ -84,7 +84,6 @@ def _with_paired_rows(job: Job, notes: list[str], settings: PairingSettings) -> 
 
 
 def _proteins(job: Job) -> list[Polymer]:
-    """Return the proteins of a job."""
     return [
         entity
         for entity in job.entities
@@ -93,7 +92,6 @@ def _proteins(job: Job) -> list[Polymer]:
 
 
 def _chains(polymer: Polymer) -> str:
-    """Return the chains of a polymer in words."""
     return f"chain{'s' if len(polymer.chains) > 1 else ''} {', '.join(polymer.chains)}"
 
 

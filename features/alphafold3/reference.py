@@ -59,7 +59,6 @@ def move_randomly(positions: np.ndarray, mask: np.ndarray, source: np.random.Gen
 
 
 def _normalised(vector: np.ndarray) -> np.ndarray:
-    """Return a vector of length one."""
     return vector / np.linalg.norm(vector)
 
 

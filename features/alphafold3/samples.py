@@ -147,7 +147,6 @@ def read_sample(path: Path, key: str | None = None) -> Sample:
 
 
 def _metadata(data: bytes) -> dict[str, Any]:
-    """Return the metadata of an entry."""
     length = int.from_bytes(data[:8], "little")
     header = json.loads(data[8 : 8 + length])
     content = header.get("__metadata__", {}).get(FORMAT)
@@ -245,7 +244,6 @@ def _conformer_arrays(conformers: tuple[Conformer, ...]) -> dict[str, np.ndarray
 
 
 def _conformers(arrays: Mapping[str, np.ndarray], layout: list[Any]) -> Iterator[Conformer]:
-    """Yield the conformers of the arrays of `_conformer_arrays`."""
     end = 0
     for source, count in layout:
         start, end = end, end + count

@@ -191,7 +191,6 @@ def _polymer_components(
 
 
 def _resolve_bonds(job: Job, chains: Sequence[Chain]) -> list[tuple[_End, _End]]:
-    """Return the ends of the declared bonds."""
     index = {chain.name: number for number, chain in enumerate(chains)}
     seen: set[frozenset[tuple[int, int, int]]] = set()
     result = []

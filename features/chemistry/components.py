@@ -176,7 +176,6 @@ def _build(
 
 
 def _text(column: object) -> list[str]:
-    """Return a column of the dictionary as text."""
     return [str(value) for value in column.as_array(str, masked_value="?")]  # type: ignore[attr-defined]
 
 

@@ -217,7 +217,6 @@ class _TemporaryFolder:
 
 
 def _arguments(name: str, value: Any) -> list[str]:
-    """Return the arguments of an option on the command line."""
     option = f"--{name.replace('_', '-')}"
     known = (each for each in command.params if option in each.opts and each.name not in _NO_OPTIONS)
     if (parameter := next(known, None)) is None:

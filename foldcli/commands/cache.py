@@ -221,7 +221,6 @@ def _entries(cache: Path) -> "list[CacheEntry]":
 
 
 def _as_json(entry: "CacheEntry") -> dict[str, Any]:
-    """Return an entry as --json prints it."""
     rows, residues = entry.shape
     return {
         "key": entry.key,

@@ -181,7 +181,6 @@ def _http_service(
     drain: float,
     request_bytes: int,
 ) -> "HttpService":
-    """Return the server for --http."""
     import python_multipart  # noqa: F401 - starlette reads forms with it
 
     from foldcli.msa_server.service import HttpService

@@ -145,7 +145,6 @@ def _molecules(sequence: str, positions: np.ndarray, mask: np.ndarray) -> Molecu
 
 
 def _check(network: str, files: TargetFiles, reference: Molecules, code: int) -> PredictionCheck:
-    """Return the line of a target."""
     models = files.score_files()
     if not models:
         reason = f"not predicted, see the messages (exit code {code})"

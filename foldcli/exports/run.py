@@ -153,7 +153,6 @@ def export_jobs(export: ExportRun, folder: Path) -> None:
 
 
 def _store(run: SearchRun, stage: SearchStage) -> ChainStore:
-    """Return the store of the alignments of a search."""
     assert run.cache is not None
     return ChainStore(CacheStore(run.cache, stage.request))
 

@@ -407,7 +407,6 @@ class AllAtom(Family):
 
 
 def _job(target: MoleculeJob | PreparedJob) -> MoleculeJob:
-    """Return the molecules of a target."""
     return target.job if isinstance(target, PreparedJob) else target
 
 

@@ -117,7 +117,6 @@ class AllAtomNetwork:
         raise OutOfMemory(f"{tokens} tokens, {shortage}; tried twice, in smaller parts the second time")
 
     def _plan(self, work: NetworkJob, memory: DeviceMemory) -> MemoryPlan:
-        """Return the plan of a job."""
         features, settings = work.sample.features, cast(Any, work.settings)
         rows, tokens = features["msa_mask"].shape[-2:]
         half = self.model.linear_z.weight.dtype == torch.bfloat16

@@ -94,7 +94,6 @@ class CachedTarget:
         return target.parse_complex(target.read_contents())
 
     def _source_target(self) -> AlignmentTarget:
-        """Return the source files as a target."""
         return AlignmentTarget(
             self.name, tuple(source for source in self.sources if source not in (None, "-"))
         )

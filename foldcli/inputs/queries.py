@@ -167,7 +167,6 @@ def distinct_ids_and_names(ids: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def _rename(query: Query, new_id: str) -> Query:
-    """Return a query with another id."""
     if isinstance(query, Complex):
         return replace(query, name=new_id)
     return replace(query, header=new_id + query.header[len(query.id) :])

@@ -157,7 +157,6 @@ class _Server(uvicorn.Server):
 
 @contextlib.contextmanager
 def _bind(address: tuple[str, int]) -> Iterator[socket.socket]:
-    """Yield a socket with an address."""
     family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -209,7 +209,6 @@ class Worker(Thread):
         logger.info("%d sequences of %d tickets, %.3f s", len(batch), tickets, seconds)
 
     def _fail(self, ticket: Ticket, error: Exception) -> None:
-        """End a ticket with an error."""
         log_bug(error)
         if exit_code_of(error) is ExitCode.UNEXPECTED:
             check_engine(self._stages.first, self._stages.threads)

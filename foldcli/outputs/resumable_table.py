@@ -190,7 +190,6 @@ class _ResumableTable:
 
 
 def _write_all(stream: io.FileIO, content: bytes) -> None:
-    """Write all bytes to an unbuffered file."""
     remaining = memoryview(content)
     while remaining:
         remaining = remaining[stream.write(remaining) :]

@@ -109,7 +109,6 @@ def write_results(run: SearchRun, out: str, kind: str, columns: Sequence[str]) -
 
 
 def _table_columns(kind: str, format_output: str | None) -> tuple[str, ...]:
-    """Return the columns of a table."""
     if format_output is None:
         return DEFAULT_COLUMNS
     if kind != "m8":
@@ -137,7 +136,6 @@ def _exact_options(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _rna_options(values: dict[str, Any], given: Collection[str]) -> dict[str, Any]:
-    """Return the values of the options of a search for RNA."""
     if values["kind"] not in _TABLE_FORMATS:
         raise click.UsageError(f"--format {values['kind']} takes a database of RNA with --rna-db.")
     if for_proteins := {"matrix", "exact", "server", "params", "qsc"} & set(given):
@@ -154,7 +152,6 @@ def _rna_run(run: SearchRun, values: dict[str, Any]) -> SearchRun | None:
 
 
 def _alignment_settings(kind: str, values: dict[str, Any], threads: int) -> AlignmentSettings:
-    """Return the settings of searches and alignments."""
     settings = AlignmentSettings.from_options(values, threads, tables=kind == "m8")
     if kind == "m8" and settings.row_filter != AlignmentFilter():
         raise click.UsageError(

@@ -313,7 +313,6 @@ class Server:
         self._scheduler.submit(connection.scheduled)
 
     def _parse_request(self, message: dict[str, Any]) -> SearchRequest:
-        """Parse and check a request."""
         request = SearchRequest.parse(message, self._settings.threads)
         for query in request.queries:
             self._hello.check_query_length(query)

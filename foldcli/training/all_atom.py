@@ -62,7 +62,6 @@ class ComplexSamples:
 
 
 def _molecules(table: MoleculeTable) -> Molecules:
-    """Return a table of molecules as tensors."""
     columns = {name: x for name, x in vars(table).items() if name != "symmetries"}
     return Molecules(**{name: torch.as_tensor(x) for name, x in columns.items()})
 

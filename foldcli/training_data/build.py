@@ -116,7 +116,6 @@ class TrainingDataRun:
         return self.output.parent / f".{self.output.name}.parts"
 
     def _write(self, folder: Path, selected: SelectedChains, database: TargetDatabase, identity: str) -> None:
-        """Write all files into an existing folder."""
         names = [chain.id for chain in selected.chains]
         sequences = [decode_query(chain.aatype) for chain in selected.chains]
         engine = open_search_engine(self.database.device)

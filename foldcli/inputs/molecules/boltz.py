@@ -91,7 +91,6 @@ def _entity(kind: str, entity: MappingWithLines, path: str) -> Entity:
 
 
 def _polymer(kind: MoleculeKind, entity: MappingWithLines, path: str) -> Polymer:
-    """Return a polymer."""
     check_keys(entity, POLYMER_KEYS, path)
     line = entity.line_of("sequence")
     sequence = clean_polymer(required_text(entity, "sequence", path), kind, path, line)

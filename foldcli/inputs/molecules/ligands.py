@@ -147,7 +147,6 @@ def _identifier(text: str, number: int) -> str:
 
 
 def _sdf_ligands(text: str, path: str, refuse: Refuse) -> Iterator[tuple[str, Ligand]]:
-    """Yield the ligands of the records of an SDF file."""
     start, line = 0, 1
     ends = [match.start() for match in _SDF_END.finditer(text)]
     for number, end in enumerate([*ends, len(text)], 1):

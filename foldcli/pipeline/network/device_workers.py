@@ -153,7 +153,6 @@ def _noticing_lost_gpu(settings: WorkerSettings) -> Iterator[None]:
 
 
 def _start_job(settings: WorkerSettings, name: str, job: Job, sample: Any) -> None:
-    """Start one job in a worker process."""
     sample = load_arrays(sample)
     with _noticing_lost_gpu(settings):
         worker = _worker(settings)

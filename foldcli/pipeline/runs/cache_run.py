@@ -247,5 +247,4 @@ def _check_query(query: FastaRecord | Complex) -> None:
 
 
 def _alignment_target(store: CacheStore, name: str, query: FastaRecord | Complex) -> AlignmentTarget:
-    """Return the stored alignment of a query or a complex."""
     return AlignmentTarget(name, (str(store.path(name, query)),))

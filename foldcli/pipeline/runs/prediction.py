@@ -349,7 +349,6 @@ def _run_settings(
 
 
 def _given_options() -> set[str]:
-    """Return the names of the options on the command line."""
     context = click.get_current_context(silent=True)
     if context is None:
         return set()
