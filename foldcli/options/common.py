@@ -166,6 +166,14 @@ def combine(*decorators: Callable[[Command], Command]) -> Callable[[Command], Co
     return lambda function: functools.reduce(lambda f, d: d(f), reversed(decorators), function)
 
 
+def number_option(
+    *names: str, numbers: click.IntRange | click.FloatRange, default: Any, help: str, metavar: str = "N"
+) -> Callable[[Command], Command]:
+    """Return an option with a number; a default that is text only describes it in the help."""
+    value, shown = (None, default) if isinstance(default, str) else (default, True)
+    return click.option(*names, type=numbers, metavar=metavar, default=value, show_default=shown, help=help)
+
+
 molecule_option = click.option(
     "--molecule",
     type=click.Choice(["protein", "rna"]),
@@ -247,12 +255,10 @@ databases_option = click.option(
     help="Target database from `foldcli createdb`, or a FASTA file or MMseqs2 database, which is converted "
     "once into $FOLDCLI_CACHE. Repeat the option to search further databases with the profiles of the first.",
 )
-retries_option = click.option(
+retries_option = number_option(
     "--retries",
-    type=click.IntRange(0),
-    metavar="N",
+    numbers=click.IntRange(0),
     default=5,
-    show_default=True,
     help="Maximum number of consecutive attempts without progress.",
 )
 report_options = combine(

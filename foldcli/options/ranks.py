@@ -4,25 +4,22 @@ from collections.abc import Sequence
 
 import click
 
-from foldcli.options.common import available_cores, combine
+from foldcli.options.common import available_cores, combine, number_option
 from model.parallel.rank_assignment import RankAssignment
 
 rank_options = combine(
-    click.option(
+    number_option(
         "--gpus-per-target",
-        type=click.IntRange(1),
-        metavar="N",
+        numbers=click.IntRange(1),
         default=1,
-        show_default=True,
         help="For long proteins: divide each prediction among N GPUs of this host, or with --device cpu "
         "among N processes. With torchrun, N is its number of processes; see docs/parallel.md.",
     ),
-    click.option(
+    number_option(
         "--rank-timeout",
-        type=click.FloatRange(0, min_open=True),
-        metavar="SECONDS",
+        numbers=click.FloatRange(0, min_open=True),
         default=600.0,
-        show_default=True,
+        metavar="SECONDS",
         help="End the run if the processes of --gpus-per-target make no progress for this long.",
     ),
 )
