@@ -16,7 +16,7 @@ from features.assembly.job import Job as MoleculeJob
 from features.assembly.job import Polymer
 from features.assembly.job_json import job_to_json
 from foldcli.families.base import Estimate, Family, InstalledParameters, ParametersFinding, PlanHeading
-from foldcli.families.protocols import DeviceMemory, FeatureServices, TargetState
+from foldcli.families.protocols import DeviceMemory, FeatureServices
 from foldcli.families.settings import Job, JobSettings, NetworkOptions
 from foldcli.inputs.molecules.prepared import Preparation, PreparedJob, find_prepared_targets
 from foldcli.inputs.queries import QuerySources
@@ -24,6 +24,7 @@ from foldcli.inputs.screen import Background
 from foldcli.options.common import value_or_default
 from foldcli.outputs.all_atom.models import ALL_ATOM_MODELS
 from foldcli.outputs.model_files import ModelOrigin, ModelWriter
+from foldcli.outputs.target import TargetRun
 from foldcli.params.openfold3 import (
     OPENFOLD3,
     REMEDY,
@@ -294,7 +295,7 @@ class AllAtom(Family):
         """Return True."""
         return True
 
-    def inputs(self, target: TargetState, features: FeatureServices, with_templates: bool) -> Any:
+    def inputs(self, target: TargetRun, features: FeatureServices, with_templates: bool) -> Any:
         """Return the job with its alignments, and its templates; see `Family.inputs`."""
         from foldcli.families.all_atom_inputs import load_inputs, load_prepared
 
@@ -303,7 +304,7 @@ class AllAtom(Family):
         return load_inputs(target, features, self.chains_to_search(target.input), with_templates)
 
     def prepare(
-        self, target: TargetState, features: FeatureServices, request: Any, seeds: Sequence[int]
+        self, target: TargetRun, features: FeatureServices, request: Any, seeds: Sequence[int]
     ) -> bool:
         """Add alignments, templates and samples of a job to the cache; see `Family.prepare`."""
         from foldcli.families.all_atom_inputs import prepare_job

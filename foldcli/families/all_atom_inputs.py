@@ -19,12 +19,13 @@ from features.assembly.tokens import build_tokens
 from features.cache.entry import CorruptEntryError
 from features.chemistry.residue_classes import MoleculeKind
 from features.complexes.a3m import write_job_a3m
-from foldcli.families.protocols import FeatureServices, TargetState
+from foldcli.families.protocols import FeatureServices
 from foldcli.inputs.complexes import chain_query
 from foldcli.inputs.molecules.prepared import Preparation, PreparedJob
 from foldcli.logs import logger
 from foldcli.outputs.all_atom.restraints import build_restraints
 from foldcli.outputs.all_atom.structure import build_structure
+from foldcli.outputs.target import TargetRun
 from foldcli.outputs.templates import record_templates, used_templates
 from model.all_atom.checks import Restraints
 from model.output.modelcif import UsedTemplate
@@ -110,7 +111,7 @@ class AllAtomSample:
 
 
 def load_inputs(
-    target: TargetState, features: FeatureServices, chains: Sequence[FastaRecord], with_templates: bool
+    target: TargetRun, features: FeatureServices, chains: Sequence[FastaRecord], with_templates: bool
 ) -> AllAtomInputs:
     """Return a job with the alignments and templates of its proteins; see `Family.inputs`.
 
@@ -146,7 +147,7 @@ def make_sample(inputs: AllAtomInputs | PreparedInputs, seed: int) -> AllAtomSam
     return AllAtomSample(sample.features, structure, sample.tokens.chain, restraints, inputs.used)
 
 
-def load_prepared(target: TargetState, features: FeatureServices) -> PreparedInputs:
+def load_prepared(target: TargetRun, features: FeatureServices) -> PreparedInputs:
     """Return the inputs of a prepared job, and stage its files; see `Family.inputs`.
 
     Raises:
@@ -165,7 +166,7 @@ def load_prepared(target: TargetState, features: FeatureServices) -> PreparedInp
 
 
 def prepare_job(
-    target: TargetState,
+    target: TargetRun,
     features: FeatureServices,
     chains: Sequence[FastaRecord],
     preparation: Preparation,
@@ -205,7 +206,7 @@ def _load(cache: Path, key: str, name: str) -> Sample | None:
 
 
 def _stage_search(
-    target: TargetState, store: Any, job: Job, chains: Sequence[FastaRecord], found: Mapping[str, bytes]
+    target: TargetRun, store: Any, job: Job, chains: Sequence[FastaRecord], found: Mapping[str, bytes]
 ) -> None:
     """Stage NAME.a3m and NAME.m8 of the searched chains."""
     copies = [
@@ -224,7 +225,7 @@ def _stage_search(
     target.facts["search"] = {"hits": sum(table.count("\n") for table in tables)}
 
 
-def _add_facts(target: TargetState, aligned: AlignedJob, tokens: int, atoms: int) -> None:
+def _add_facts(target: TargetRun, aligned: AlignedJob, tokens: int, atoms: int) -> None:
     polymers = [entity for entity in aligned.job.entities if isinstance(entity, Polymer)]
     rows = max((len(each.alignment) for each in polymers if each.alignment is not None), default=1)
     target.facts |= {
@@ -237,7 +238,7 @@ def _add_facts(target: TargetState, aligned: AlignedJob, tokens: int, atoms: int
     _warn(target, aligned.notes)
 
 
-def _warn(target: TargetState, notes: Sequence[str]) -> None:
+def _warn(target: TargetRun, notes: Sequence[str]) -> None:
     """Add warnings to a target, and log them."""
     for note in notes:
         if note not in target.warnings:
@@ -246,7 +247,7 @@ def _warn(target: TargetState, notes: Sequence[str]) -> None:
 
 
 def _find_templates(
-    target: TargetState, stage: Any, job: Job
+    target: TargetRun, stage: Any, job: Job
 ) -> tuple[dict[str, list[ChainTemplate]], tuple[UsedTemplate, ...]]:
     """Search templates for the proteins that do not name their own, and stage NAME_templates.tsv."""
     found: dict[str, Any] = {}

@@ -16,7 +16,7 @@ from features.cache.cache import read_entry
 from features.chemistry.residues import check_foldable
 from features.complexes.features import complex_features
 from foldcli.families.base import Estimate, Family, InstalledParameters, ParametersFinding, PlanHeading
-from foldcli.families.protocols import DeviceMemory, FeatureServices, TargetState, Templates
+from foldcli.families.protocols import DeviceMemory, FeatureServices, Templates
 from foldcli.families.settings import Job, NetworkOptions, PredictSettings
 from foldcli.fingerprints import fingerprint
 from foldcli.inputs.alignment_targets import AlignmentTarget
@@ -26,6 +26,7 @@ from foldcli.inputs.names import ENTRY_SUFFIX
 from foldcli.inputs.targets import is_complex
 from foldcli.logs import logger
 from foldcli.outputs.model_files import ModelOrigin
+from foldcli.outputs.target import TargetRun
 from foldcli.params.manifest import read_manifest
 from foldcli.params.parameters import (
     ParameterSource,
@@ -141,7 +142,7 @@ class AlignmentFamily(Family):
             return identity | ({"cyclic": list(target.cyclic)} if target.cyclic else {})
         return {"input": _content_hash(target)}
 
-    def inputs(self, target: TargetState, features: FeatureServices, with_templates: bool) -> AlignmentInputs:
+    def inputs(self, target: TargetRun, features: FeatureServices, with_templates: bool) -> AlignmentInputs:
         """Return features and templates; see `Family.inputs`."""
         cyclic = getattr(target.input, "cyclic", ())
         return AlignmentInputs(*features.load(target, with_templates), target.name, cyclic)

@@ -27,12 +27,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
 
-from foldcli.families.protocols import DeviceMemory, FeatureServices, TargetState
+from foldcli.families.protocols import DeviceMemory, FeatureServices
 from foldcli.families.settings import Job, JobSettings, NetworkOptions
 from foldcli.inputs.queries import QuerySources, read_named_queries
 from foldcli.inputs.screen import Background, find_screen_targets
 from foldcli.inputs.targets import approximate_length, find_predict_targets
 from foldcli.outputs.model_files import RESIDUE_MODELS, ModelOrigin, ModelWriter
+from foldcli.outputs.target import TargetRun
 from msa.io.fasta import FastaRecord
 
 if TYPE_CHECKING:
@@ -319,10 +320,10 @@ class Family(ABC):
         """Return True if a model takes templates."""
 
     @abstractmethod
-    def inputs(self, target: TargetState, features: FeatureServices, with_templates: bool) -> Any:
+    def inputs(self, target: TargetRun, features: FeatureServices, with_templates: bool) -> Any:
         """Return what the jobs of a locked target have in common, such as its features.
 
-        Called by several threads. Adds the facts of `TargetState`, and stages files such as NAME.a3m.
+        Called by several threads. Adds the facts of `TargetRun`, and stages files such as NAME.a3m.
 
         Args:
             target: the target; its chains have been searched.
@@ -335,7 +336,7 @@ class Family(ABC):
         """
 
     def prepare(
-        self, target: TargetState, features: FeatureServices, request: Any, seeds: Sequence[int]
+        self, target: TargetRun, features: FeatureServices, request: Any, seeds: Sequence[int]
     ) -> bool:
         """Add all that predictions of a target need to the feature cache; return whether the cache had it.
 

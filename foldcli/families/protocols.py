@@ -8,36 +8,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from foldcli.families.settings import Job, JobSettings
-from foldcli.outputs.layout import TargetFiles
 from foldcli.progress import Progress
 
 if TYPE_CHECKING:
     from model.prediction import Prediction
-
-
-class TargetState(Protocol):
-    """The part of `foldcli.pipeline.targets.target.TargetRun` that families use.
-
-    `used_templates` are templates of its chains (`model.output.modelcif.UsedTemplate`).
-    `facts` are values for done.json. Every family adds "residues", a number that stands for the size, and
-    "alignment_rows". `warnings` are limitations that a reader of the results must know about.
-    """
-
-    input: Any
-    facts: dict[str, Any]
-    warnings: list[str]
-    used_templates: tuple[Any, ...]
-
-    @property
-    def name(self) -> str:
-        """The target's file-safe name."""
-
-    @property
-    def files(self) -> TargetFiles:
-        """The paths of its files; staged alignments and tables of templates are published with its models."""
-
-    def stage(self, name: str) -> AbstractContextManager[None]:
-        """Run the block as a stage, whose cost is added to done.json."""
 
 
 class Templates(Protocol):

@@ -1,7 +1,8 @@
-"""NAME.done.json, the record of a finished target: settings, ranked models, and the cost of each stage."""
+"""NAME.done.json, the record of a finished target, and NAME.result.zip, all of its files."""
 
 import json
 import platform
+import zipfile
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -189,3 +190,19 @@ def _versions() -> dict[str, str]:
     return {"foldcli": VERSION, "python": platform.python_version()} | {
         package: version(package) for package in packages
     }
+
+
+def write_archive(files: TargetFiles, done: str) -> None:
+    """Write the archive of a target, replacing an older one.
+
+    Args:
+        files: the target's files, all of which exist except done.json.
+        done: text of done.json, which is written to the folder after the archive.
+    """
+    with (
+        atomic_write(files.path("archive"), "wb") as stream,
+        zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive,
+    ):
+        for path in files.files_to_archive():
+            archive.write(path, path.name)
+        archive.writestr(files.path("done").name, done)

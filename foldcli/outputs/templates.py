@@ -43,7 +43,7 @@ def record_templates(target: Any, named_templates: Sequence[tuple[str, Any]]) ->
     """Stage NAME_templates.tsv, add the templates to the target's facts, and warn of unusable ones.
 
     Args:
-        target: the target (`foldcli.families.protocols.TargetState`).
+        target: the target (`foldcli.outputs.target.TargetRun`).
         named_templates: name and templates (`foldcli.pipeline.prepare.template_stage.TargetTemplates`) of
             each distinct chain.
     """

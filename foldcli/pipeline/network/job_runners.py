@@ -11,8 +11,8 @@ import torch
 from foldcli.families.registry import family_of
 from foldcli.families.settings import Job
 from foldcli.outputs.done import StageCost
+from foldcli.outputs.target import measure_stage
 from foldcli.pipeline.network.predictor import PredictedSample, Predictor
-from foldcli.pipeline.targets.target import measure_stage
 from foldcli.progress import Progress
 from model.errors import OutOfMemory
 

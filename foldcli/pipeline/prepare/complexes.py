@@ -17,13 +17,13 @@ from foldcli.inputs.alignment_targets import AlignmentTarget
 from foldcli.inputs.cached_targets import CachedTarget, read_complex_entry
 from foldcli.inputs.complexes import Complex, chain_query
 from foldcli.inputs.names import ENTRY_SUFFIX
+from foldcli.outputs.target import TargetRun
 from foldcli.outputs.templates import record_templates
 from foldcli.pipeline.prepare.features import record_alignment_size, warn_of_missing_residues
 from foldcli.pipeline.prepare.template_stage import TargetTemplates, TemplateStage, templates_of_job
 from foldcli.pipeline.search.chains import ChainStore
 from foldcli.pipeline.targets.layouts import layout_of
 from foldcli.pipeline.targets.settings import FeatureSettings
-from foldcli.pipeline.targets.target import TargetRun
 from model.chains import chain_names, chain_slices
 from msa.base.atomic import atomic_write
 from msa.io.fasta import FastaRecord

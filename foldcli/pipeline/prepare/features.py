@@ -12,8 +12,8 @@ from features.complexes.cache import add_rows
 from features.complexes.rows import ComplexRows
 from foldcli.inputs.alignment_targets import AlignmentTarget
 from foldcli.logs import logger
+from foldcli.outputs.target import TargetRun
 from foldcli.pipeline.targets.settings import FeatureSettings
-from foldcli.pipeline.targets.target import TargetRun
 from model.chains import chain_names
 from msa.alignments.files import Alignment
 from msa.base.residues import RESTYPES

@@ -15,9 +15,9 @@ from foldcli.options.common import available_cores
 from foldcli.outputs.done import StageCost
 from foldcli.outputs.layout import unranked_name
 from foldcli.outputs.model_files import ModelResult, relaxed_path, write_result
+from foldcli.outputs.target import measured_stage
 from foldcli.pipeline.processes.worker_pool import WorkerPool
 from foldcli.pipeline.targets.settings import RelaxOptions
-from foldcli.pipeline.targets.target import measured_stage
 from model.errors import RelaxError
 from msa.base.atomic import atomic_write
 from msa.base.errors import MissingError

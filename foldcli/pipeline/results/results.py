@@ -14,8 +14,7 @@ from typing import Any
 
 from foldcli.errors import ends_run
 from foldcli.logs import logger
-from foldcli.outputs.archive import write_archive
-from foldcli.outputs.done import DoneRecord, FinishedTarget, StageCost
+from foldcli.outputs.done import DoneRecord, FinishedTarget, StageCost, write_archive
 from foldcli.outputs.layout import FileKind, TargetFiles
 from foldcli.outputs.model_files import (
     ModelResult,
@@ -28,13 +27,13 @@ from foldcli.outputs.model_files import (
     write_model,
 )
 from foldcli.outputs.network_note import plddt_warning
+from foldcli.outputs.target import TargetRun, measured_stage
 from foldcli.outputs.viewer_scripts import write_viewer_scripts
 from foldcli.pipeline.processes.worker_pool import WorkerPool
 from foldcli.pipeline.results.relaxation import RelaxStage, RelaxTask, relax_model
 from foldcli.pipeline.search.stores import SEARCH_FILES
 from foldcli.pipeline.targets.layouts import layout_of
 from foldcli.pipeline.targets.plan import TargetPlan
-from foldcli.pipeline.targets.target import TargetRun, measured_stage
 from foldcli.report import ReportSettings
 from msa.base.atomic import remove_temporary_files
 from msa.base.digests import file_sha256

@@ -19,6 +19,7 @@ from foldcli.families.settings import JobSettings
 from foldcli.inputs.failures import Failures
 from foldcli.inputs.shard import Shard
 from foldcli.outputs.layout import TargetFiles
+from foldcli.outputs.target import TargetRun
 from foldcli.paths import cache_dir
 from foldcli.pipeline.prepare.feature_stage import FeatureStage
 from foldcli.pipeline.prepare.features import CachedFeatures
@@ -32,7 +33,6 @@ from foldcli.pipeline.targets.alignment_request import AlignmentRequest
 from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
 from foldcli.pipeline.targets.locks import TargetLocks
 from foldcli.pipeline.targets.settings import FeatureSettings, TemplateOptions
-from foldcli.pipeline.targets.target import TargetRun
 from msa.base.errors import InputError
 
 if TYPE_CHECKING:

@@ -34,6 +34,7 @@ from foldcli.options.common import available_cores
 from foldcli.outputs.done import DoneRecord
 from foldcli.outputs.model_files import ModelResult
 from foldcli.outputs.summary import RunSummary, remove_run_leftovers
+from foldcli.outputs.target import TargetRun
 from foldcli.pipeline.network.job_runners import LocalRunner
 from foldcli.pipeline.prepare.feature_stage import FeatureStage
 from foldcli.pipeline.processes.background import run_ahead
@@ -51,7 +52,6 @@ from foldcli.pipeline.search.stage import SearchStage
 from foldcli.pipeline.search.stores import CacheStore, TargetStore
 from foldcli.pipeline.targets.alignment_settings import FIRST_BATCH
 from foldcli.pipeline.targets.layouts import layout_of
-from foldcli.pipeline.targets.target import TargetRun
 from msa.base.errors import MissingError
 from msa.base.services.service import close_all
 from msa.gpu.device.process_state import short_switch_interval

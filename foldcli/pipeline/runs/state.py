@@ -10,6 +10,7 @@ from foldcli.families.registry import family_of
 from foldcli.families.settings import Job
 from foldcli.inputs.failures import Failures
 from foldcli.logs import logger
+from foldcli.outputs.target import TargetRun
 from foldcli.pipeline.network.device_workers import WorkerSettings
 from foldcli.pipeline.network.predictor import Predictor
 from foldcli.pipeline.prepare.sampling_process import SamplingProcesses
@@ -19,7 +20,6 @@ from foldcli.pipeline.targets.identity import TargetIdentities
 from foldcli.pipeline.targets.locks import TargetLocks
 from foldcli.pipeline.targets.plan import TargetPlan, plan_target
 from foldcli.pipeline.targets.settings import FeatureSettings, OutputSettings
-from foldcli.pipeline.targets.target import TargetRun
 from foldcli.progress import Report, RunProgress
 from msa.base.services.service import Service
 

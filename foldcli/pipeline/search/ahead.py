@@ -4,12 +4,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from foldcli.logs import log_time_since_start, logger
+from foldcli.outputs.target import TargetRun, measured_stage
 from foldcli.pipeline.search.stage import SEARCH_BATCH, SearchStage
 from foldcli.pipeline.search.stores import TargetStore
 from foldcli.pipeline.targets.alignment_settings import FIRST_BATCH
 from foldcli.pipeline.targets.locks import TargetLocks
 from foldcli.pipeline.targets.plan import TargetPlan
-from foldcli.pipeline.targets.target import TargetRun, measured_stage
 from msa.io.fasta import FastaRecord
 from msa.search.search import check_query
 

@@ -14,11 +14,11 @@ from features.chemistry.residues import check_foldable
 from foldcli.inputs.complexes import Complex, chain_query
 from foldcli.logs import logger
 from foldcli.outputs.done import StageCost
+from foldcli.outputs.target import measured_stage
 from foldcli.pipeline.search.hit_texts import FoundHits, table_text
 from foldcli.pipeline.search.stage import SEARCH_BATCH, SearchResult, SearchStage
 from foldcli.pipeline.search.stores import CacheStore, ComplexStore
 from foldcli.pipeline.targets.locks import TargetLocks
-from foldcli.pipeline.targets.target import measured_stage
 from msa.io.compression import read_bytes
 from msa.io.fasta import FastaRecord
 from msa.io.molecules import PROTEIN

@@ -15,10 +15,10 @@ from foldcli.logs import logger
 from foldcli.outputs.done import FinishedTarget
 from foldcli.outputs.layout import FileKind, TargetFiles
 from foldcli.outputs.model_files import link_file
+from foldcli.outputs.target import TargetRun
 from foldcli.pipeline.search.hit_texts import FoundHits, alignment_text, table_text
 from foldcli.pipeline.targets.alignment_request import AlignmentRequest
 from foldcli.pipeline.targets.layouts import layout_of
-from foldcli.pipeline.targets.target import TargetRun
 from msa.base.atomic import atomic_write, writing_cache
 from msa.base.digests import file_sha256
 from msa.base.errors import InputError

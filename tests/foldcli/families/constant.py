@@ -9,7 +9,7 @@ import click
 import numpy as np
 
 from foldcli.families.base import Estimate, Family, PlanHeading
-from foldcli.families.protocols import DeviceMemory, NetworkJob, TargetState
+from foldcli.families.protocols import DeviceMemory, NetworkJob
 from foldcli.families.settings import Job, JobSettings, NetworkOptions
 from foldcli.inputs.complexes import chain_query
 from foldcli.inputs.queries import QuerySources
@@ -21,6 +21,7 @@ from foldcli.outputs.model_files import (
     PredictedModel,
     WriteFile,
 )
+from foldcli.outputs.target import TargetRun
 from model.prediction import Prediction
 from msa.alignments.files import parse_alignment
 from msa.base.residues import RESTYPES
@@ -166,7 +167,7 @@ class Constant(Family):
         """Return False."""
         return False
 
-    def inputs(self, target: TargetState, features: Any, with_templates: bool) -> list[int]:
+    def inputs(self, target: TargetRun, features: Any, with_templates: bool) -> list[int]:
         """Return the codes of all residues, after reading the chains' alignments."""
         with target.stage("features"):
             contents = [features.chain_store.read(chain_query(chain)) for chain in target.input.chains]
