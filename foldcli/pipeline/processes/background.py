@@ -1,8 +1,9 @@
 """Background threads: single calls, and iterators that run ahead of their consumer."""
 
 import contextlib
-from collections.abc import Callable, Generator, Iterable, Sequence
-from concurrent.futures import Future, wait
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import partial
 from queue import Empty, Full, Queue, SimpleQueue
 from threading import BoundedSemaphore, Event, Thread
@@ -174,3 +175,25 @@ def map_ahead(
             del future
     finally:
         futures.close()
+
+
+def map_in_threads(function: Callable[[T], R], items: Iterable[T], threads: int) -> Iterator[R]:
+    """Yield the results of a function for items, in order, while further items are taken.
+
+    Args:
+        function: called in threads, which its context waits for; its errors are raised here.
+        items: taken by the calling thread; their error is raised after the results of the items before it.
+        threads: at least 1; twice as many items may wait.
+    """
+    iterator, error = iter(items), None
+    pending: deque[Future[R]] = deque()
+    with ThreadPoolExecutor(threads, "results") as pool:
+        while error is None:
+            try:
+                pending.append(pool.submit(function, next(iterator)))
+            except Exception as failure:
+                error = failure
+            while pending and (error is not None or pending[0].done() or len(pending) > 2 * threads):
+                yield pending.popleft().result()
+    if not isinstance(error, StopIteration):
+        raise error

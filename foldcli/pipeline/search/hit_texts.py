@@ -13,6 +13,9 @@ from msa.alignments.stockholm import write_stockholm
 from msa.engines.hits import Hit, Hits
 from msa.io.fasta import FastaRecord
 
+MAX_TEXT_THREADS = 8
+"""Maximum number of threads that make the texts of different queries; half of their work is Python."""
+
 _WRITERS = {"a3m": write_a3m, "sto": write_stockholm}
 
 

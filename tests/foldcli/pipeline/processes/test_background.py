@@ -12,6 +12,7 @@ import pytest
 from foldcli.pipeline.processes.background import (
     CallQueue,
     map_ahead,
+    map_in_threads,
     run_ahead,
     run_concurrently,
     run_in_background,
@@ -166,3 +167,29 @@ def test_item_is_freed_when_the_consumer_drops_it() -> None:
     next(ahead)
     gc.collect()
     assert alive() is None
+
+
+def test_results_of_threads_come_in_order_and_before_the_error_of_the_items() -> None:
+    second_taken = Event()
+
+    def items() -> Iterator[int]:
+        yield 6
+        second_taken.set()
+        yield 3
+        yield 0
+        raise KeyError
+
+    def divide(number: int) -> int:
+        # would wait in vain if the second item were taken after the first result
+        assert second_taken.wait(10)
+        return 6 // number
+
+    results = map_in_threads(divide, items(), 2)
+    assert [next(results), next(results)] == [1, 2]
+    with pytest.raises(ZeroDivisionError):
+        next(results)
+    results = map_in_threads(divide, (number or 1 for number in items()), 2)
+    assert [next(results) for _ in range(3)] == [1, 2, 6]
+    with pytest.raises(KeyError):
+        next(results)
+    assert list(map_in_threads(divide, [], 2)) == []
