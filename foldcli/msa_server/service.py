@@ -95,11 +95,7 @@ class HttpService:
             exit_during_search()
 
     def _open(self) -> SearchStages:
-        """Open the databases; a process searches them, so that requests do not wait for its Python.
-
-        Raises:
-            InputError, MissingError: see `run`.
-        """
+        """Open the databases; a process searches them, so that requests do not wait for its Python."""
         database, device = self.source.open(), self.source.device
         if device == "auto" and not has_nvidia_hardware():
             device = "cpu"
@@ -117,11 +113,7 @@ class HttpService:
         results: ResultFiles,
         secrets: dict[str, str],
     ) -> None:
-        """Answer requests until a signal, or until the engine or a database fails.
-
-        Raises:
-            InputError: a database is damaged.
-        """
+        """Answer requests until a signal, or until the engine or a database fails."""
         databases = [stages.database, *stages.database.companions]
         names = [self.source.db, *self.source.others]
         facts = {

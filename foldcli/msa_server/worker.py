@@ -44,7 +44,6 @@ class SearchStages:
 
     Args:
         database: the first database, with the others as companions.
-        all_databases: searches all databases.
         first: searches the first one.
         cache: folder of the feature cache, which keeps the alignments.
         threads: CPU threads.

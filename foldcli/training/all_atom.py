@@ -40,12 +40,7 @@ class ComplexSamples:
     """The samples of a run on a device; a thread makes the next one while the network computes.
 
     Args:
-        complexes: the training data.
-        settings: settings of the run.
         processes: the processes that train together, which take the samples in turn.
-
-    Attributes:
-        seconds: time spent waiting for samples.
     """
 
     def __init__(

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from foldcli.logs import logger
+from foldcli.pipeline.processes.background import map_in_threads
 from msa.gpu.device.hardware import gpu_numbers
 from msa.gpu.device.opening import allows_several_processes, open_in_background
 from msa.io.fasta import FastaRecord
@@ -26,11 +27,8 @@ class SearchHandler:
     """Searches of one database, or of several.
 
     Args:
-        report: reports progress.
-        db: folder of the database.
         device: "cpu", or GPUs by their numbers.
         gpu_share: largest share of the GPUs' free memory to use.
-        further: folders of further databases.
     """
 
     def __init__(
