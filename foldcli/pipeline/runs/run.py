@@ -51,7 +51,7 @@ from foldcli.pipeline.search.chains import ChainSearch, ChainStore
 from foldcli.pipeline.search.stage import SearchStage
 from foldcli.pipeline.search.stores import CacheStore, TargetStore
 from foldcli.pipeline.targets.alignment_settings import FIRST_BATCH
-from foldcli.pipeline.targets.layouts import layout_of
+from foldcli.pipeline.targets.layouts import RunDescription, layout_of
 from msa.base.errors import MissingError
 from msa.base.services.service import close_all
 from msa.gpu.device.process_state import short_switch_interval
@@ -76,10 +76,11 @@ def run_targets(
     output, predictor = settings.output, settings.predictor
     remove_run_leftovers(output.folder)
     failures.expect(len(named_inputs))
-    layout_of(output.layout).begin_run(
+    run_files = RunDescription(
         output, predictor.settings, predictor.sources, len(named_inputs), settings.templates is not None,
         DEFAULT_PAIRING if settings.search is None else settings.search.settings.pairing, settings.database,
     )  # fmt: skip
+    layout_of(output.layout).begin_run(run_files)
     log_time_since_start("the run begins")
     logger.info("%s", settings.opening_line(len(named_inputs)))
     family = settings.identities.family
