@@ -205,11 +205,7 @@ def prune(
 
 
 def _entries(cache: Path) -> "list[CacheEntry]":
-    """Return the entries of a cache; none if it is the default one and does not exist yet.
-
-    Raises:
-        InputError: the cache is not a folder.
-    """
+    """Return the entries of a cache; none if it is the default one and does not exist yet."""
     from features.cache.entry import list_entries
 
     if cache == default_feature_cache() and not cache.exists():

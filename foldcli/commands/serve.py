@@ -155,11 +155,7 @@ def command(
 def _refuse_http_options(
     context: click.Context, databases: tuple[str, ...], option_values: dict[str, Any]
 ) -> None:
-    """Refuse what --socket does not support.
-
-    Raises:
-        click.UsageError: there are several databases, or an option of --http is given.
-    """
+    """Refuse what --socket does not support."""
     if len(databases) > 1:
         raise click.UsageError("--socket takes one database.")
     for name in option_values:
