@@ -31,8 +31,8 @@ from msa.database.database import TargetDatabase
 from msa.engines.settings import FOLDING_FILTER, FOLDING_SEARCH, AlignmentFilter
 from msa.io.fasta import FastaRecord
 
-# intended time for the search of a batch, since a new ticket waits for it
-_BATCH_SECONDS = 2.0
+# intended time for the search of a batch: a new ticket waits for it, and small batches take longer for each
+_BATCH_SECONDS = 4.0
 _MAX_BATCH = 256
 _PRUNE_SECONDS = 3600.0
 _RESULT_THREADS = 4
