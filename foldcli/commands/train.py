@@ -72,11 +72,10 @@ from foldcli.process_state import share_gpu_memory
     show_default=True,
     help="Device for training; with torchrun, each process uses one GPU.",
 )
-@click.option(
+@options.number_option(
     "--workers",
-    type=click.IntRange(0),
-    metavar="N",
-    show_default="the configuration's `workers`, else the cores this process may use",
+    numbers=click.IntRange(0),
+    default="the configuration's `workers`, else the cores this process may use",
     help="Number of processes per GPU that prepare samples.",
 )
 @options.logging_options
