@@ -67,7 +67,7 @@ class Settings:
         hidden: units of the hidden layer.
         dropout: fraction of them that is set to 0 in each step.
         substituted: fraction of neighbours that residues of possible homologs replace in each step, so that
-            the model cannot learn sequences by heart.
+            the model cannot learn sequences by heart; 0 for the model in msa/profile.
         composition_neighbours: positions on either side whose residues are the composition; 0 for all.
         batch: samples of each step.
         steps: number of steps.
