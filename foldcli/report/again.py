@@ -5,7 +5,7 @@ from pathlib import Path
 
 from foldcli.errors import SomeTargetsFailed, describe
 from foldcli.logs import logger
-from foldcli.outputs.archive import write_archive
+from foldcli.outputs.done import write_archive
 from foldcli.outputs.merge import merge_failures, merge_summaries
 from foldcli.outputs.summary import remove_run_leftovers
 from foldcli.report import ReportSettings

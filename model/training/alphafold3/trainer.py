@@ -207,7 +207,8 @@ class AllAtomTrainer:
 
     def _backward(self, number: int) -> dict[str, float]:
         """Add the gradient of a sample; return its losses."""
-        loss, terms, *_ = self._losses(self._draw(number), number, self.settings.passes)
+        # the logits are not kept for the backward pass
+        loss, terms = self._losses(self._draw(number), number, self.settings.passes)[:2]
         loss.backward()
         return {"loss": loss.item()} | {name: term.item() for name, term in terms.items()}
 
