@@ -14,7 +14,8 @@ from msa.gpu.device.devices import GpuUnavailable, find_gpu
 from msa.gpu.device.hardware import gpu_numbers, has_nvidia_hardware
 from msa.gpu.device.opening import open_in_background
 from msa.gpu.engine import GpuEngine
-from msa.gpu.worker.interface import GpuSettings, GpuWorker
+from msa.gpu.group import GpuWorker
+from msa.gpu.worker.interface import GpuSettings
 from msa.gpu.worker.process_start import GpuProcess
 
 

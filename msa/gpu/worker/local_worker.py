@@ -47,7 +47,9 @@ wait for the filter."""
 
 
 class LocalWorker:
-    """A GPU of this process; implements msa.gpu.worker.interface.GpuWorker.
+    """A GPU of this process. It executes requests in the order of the calls, for one search at a time.
+
+    `msa.gpu.remote_worker.RemoteWorker` has the same methods.
 
     Args:
         gpu: from `find_gpu`.
@@ -105,7 +107,12 @@ class LocalWorker:
         return resident_database_bytes(targets) <= self.database_budget
 
     def load(self, targets: SequenceArrays, part: tuple[int, int]) -> "Future[None]":
-        """Use these targets from now on."""
+        """Use these targets from now on; their copy to the GPU starts at once.
+
+        Args:
+            targets: the database.
+            part: first target and end (exclusive) of this GPU's part.
+        """
         return self._filter_thread.submit(self._load, targets, part)
 
     def prepare(self, lengths: Sequence[int], many_pairs: bool) -> "Future[None]":
@@ -122,7 +129,14 @@ class LocalWorker:
         more_follow: bool,
         cancelled: threading.Event,
     ) -> "LocalFilteredBatch":
-        """Queue the filter of a batch."""
+        """Queue the filter of a batch.
+
+        Args:
+            queries: the batch.
+            settings: limits of the filter.
+            more_follow: whether another batch follows.
+            cancelled: once set, no more work of this search is queued, and results are meaningless.
+        """
         self._has_batches |= more_follow
         # while the previous batch is filtered: building a query's tables takes longer than one chunk's filter
         compiled = self._table_thread.submit(self._compile_filter, [len(query.codes) for query in queries])
@@ -135,15 +149,15 @@ class LocalWorker:
     def alignment_batch(
         self, queries: Sequence[QueryProfile], targets: SequenceArrays
     ) -> "LocalAlignmentBatch":
-        """Return a batch to align to any targets."""
+        """Return a batch to align to any targets; they are copied to the GPU as needed."""
         return LocalAlignmentBatch(self, queries, targets)
 
     def drain(self) -> "Future[None]":
-        """Wait for all work queued on the GPU."""
+        """Abandon the current search, whose `cancelled` is set, and wait for all queued work."""
         return self._filter_thread.submit(gpu_device.synchronize)
 
     def release_unused(self) -> "Future[None]":
-        """Release GPU memory that is not needed between searches."""
+        """Release GPU memory that is not needed between searches; nothing may be in progress."""
         self._released, self._has_batches = self._released + 1, False
         return self._alignment_threads.submit(release_unused)
 
@@ -276,7 +290,10 @@ def _wait_for_filter(queued: "Future[PendingFilter]") -> BestTargets:
 
 
 class LocalAlignmentBatch:
-    """A batch on a GPU of this process; implements msa.gpu.worker.interface.AlignmentBatch.
+    """A batch of queries that a GPU of this process aligns to targets.
+
+    `scores` and then `paths` are called once each; in between, `scores` with `reverse` may be called any
+    number of times.
 
     Args:
         worker: the GPU.
@@ -293,7 +310,14 @@ class LocalAlignmentBatch:
     def scores(
         self, owners: np.ndarray, targets: np.ndarray, gap_costs: tuple[int, int], reverse: bool = False
     ) -> "Future[np.ndarray]":
-        """Compute alignment scores, int32 [n]."""
+        """Compute alignment scores, int32 [n], half-bits.
+
+        Args:
+            owners: int32 [n], index of the query in the batch.
+            targets: int64 [n], database indices. In a filtered batch, this GPU must hold them.
+            gap_costs: cost of a gap's first residue and of each further one, half-bits.
+            reverse: align to the reversed profiles; `paths` does not refer to these scores.
+        """
 
         def score() -> np.ndarray:
             queries = _reversed_queries(self._queries) if reverse else self._queries
@@ -305,7 +329,7 @@ class LocalAlignmentBatch:
         return self._worker.submit_alignment(score)
 
     def paths(self, selected: np.ndarray) -> "Future[AlignmentPaths]":
-        """Compute the alignments of some of the scored pairs."""
+        """Compute the alignments of some of the scored pairs, given by int64 indices."""
 
         def trace() -> AlignmentPaths:
             assert self._aligner is not None
@@ -315,7 +339,7 @@ class LocalAlignmentBatch:
 
 
 class LocalFilteredBatch(LocalAlignmentBatch):
-    """A batch that is filtered first; implements msa.gpu.worker.interface.FilteredBatch."""
+    """A batch that is filtered first."""
 
     def __init__(
         self, worker: LocalWorker, queries: Sequence[QueryProfile], best: "Future[BestTargets]"
