@@ -87,13 +87,9 @@ def _driver_for(gpu: GpuModel) -> Iterator[None]:
 
 @contextlib.contextmanager
 def record_variants(gpu: GpuModel, found: Callable[[KernelVariant], None]) -> Iterator[None]:
-    """Report the variants that operations launch inside a `with` block, instead of launching them.
+    """Report the variants that operations launch inside a `with` block, once each, instead of launching them.
 
     Operations run as if all tensors were on a GPU of this model; the results of kernels are uninitialised.
-
-    Args:
-        gpu: the model of GPU.
-        found: called once with each variant.
     """
     known: set[KernelVariant] = set()
 

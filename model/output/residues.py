@@ -66,11 +66,6 @@ def format_mmcif(
 ) -> str:
     """Format a prediction as mmCIF with the categories of ModelCIF, and pLDDT in B-factors.
 
-    Args:
-        prediction: the prediction.
-        provenance: its origin.
-        templates: the templates of the network's input.
-
     Raises:
         ValueError: a coordinate is not finite.
     """

@@ -150,9 +150,6 @@ class RemoteScoring:
 
     Scoring takes as much time of an interpreter as everything else in a search with many queries, and begins
     with the import of numba and the loading of compiled kernels. Here, the GPU would wait for it.
-
-    Args:
-        service: the process; see `ScoringHandler`.
     """
 
     def __init__(self, service: Service) -> None:
@@ -162,11 +159,6 @@ class RemoteScoring:
 
     def submit(self, batch: AlignedBatch, database: TargetDatabase, rules: ScoringRules) -> "Future[Scores]":
         """Score candidates.
-
-        Args:
-            batch: the candidates.
-            database: the database that is searched.
-            rules: of the scores.
 
         Returns:
             Their scores, in the future; raises ServiceEnded if the process ends, which it also does if it
@@ -190,12 +182,7 @@ class RemoteScoring:
 
 
 class _SummedProgress:
-    """Compilation progress, summed over all processes.
-
-    Args:
-        processes: number of processes.
-        progress: called with the sums.
-    """
+    """Compilation progress, summed over all processes."""
 
     def __init__(self, processes: int, progress: CompileProgress) -> None:
         self._progress, self._lock = progress, threading.Lock()

@@ -129,11 +129,7 @@ def triangle_multiplication(
 
 
 def _check(pair: torch.Tensor, weights: TriangleMultiplicationWeights) -> dict[str, dict[str, Any]]:
-    """Return the options of the kernels' launches.
-
-    Raises:
-        ValueError: the kernels do not support these tensors.
-    """
+    """Return the options of the kernels' launches; ValueError if they do not support these tensors."""
     channels, width = weights.left.shape
     if max(channels, width) > 256 or pair.stride(-1) != 1:
         raise ValueError(
