@@ -123,7 +123,9 @@ def compile_variant(variant: KernelVariant, gpu: GpuModel) -> bool:
             kernel = function.preload(variant.specialization)
     finally:
         triton.knobs.compilation.listener = previous
-    _build_launcher(kernel)
+    # the C extensions that load and launch it
+    build_driver_extension()
+    driver.CudaLauncher(kernel.src, kernel.metadata)
     return bool(compiled)
 
 
@@ -188,9 +190,3 @@ def _describe_arguments(source: Any) -> Iterator[str]:
         value = source.constants.get((index,), kind)
         divisible = any(path[0] == index and attributes for path, attributes in source.attrs.items())
         yield f"{name}={getattr(value, 'value', value)}{'/16' if divisible else ''}"
-
-
-def _build_launcher(kernel: Any) -> None:
-    """Build the C extensions that load and launch a kernel, unless they are in the cache."""
-    build_driver_extension()
-    driver.CudaLauncher(kernel.src, kernel.metadata)

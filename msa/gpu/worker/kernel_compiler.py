@@ -6,7 +6,7 @@ import os
 import subprocess
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, as_completed
+from concurrent.futures import as_completed
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -269,12 +269,9 @@ class JobHandler:
         load_compiler(job.device.capability)
         with forked_workers(processes, _NICENESS if job.stage == MANY_ALIGNMENTS else 0) as workers:
             calls = [workers.submit(_compile_unless_cached, job, index) for index in indices]
-            for compiled, _ in enumerate(filter(_has_succeeded, as_completed(calls)), 1):
+            succeeded = (call for call in as_completed(calls) if call.exception() is None)
+            for compiled, _ in enumerate(succeeded, 1):
                 yield compiled
-
-
-def _has_succeeded(call: "Future[None]") -> bool:
-    return call.exception() is None
 
 
 @cache

@@ -139,12 +139,13 @@ class LocalWorker:
         """
         self._has_batches |= more_follow
         # while the previous batch is filtered: building a query's tables takes longer than one chunk's filter
-        compiled = self._table_thread.submit(self._compile_filter, [len(query.codes) for query in queries])
+        lengths = [len(query.codes) for query in queries]
+        compiled = self._table_thread.submit(lambda: self._kernel_compiler().compile_stage(FILTER, lengths))
         uploaded = self._table_thread.submit(self._upload_queries, queries, compiled)
         pending = self._filter_thread.submit(
             self._queue_filter, len(queries), compiled, uploaded, settings, more_follow, cancelled
         )
-        return LocalFilteredBatch(self, queries, self._result_thread.submit(_wait_for_filter, pending))
+        return LocalFilteredBatch(self, queries, self._result_thread.submit(lambda: pending.result().wait()))
 
     def alignment_batch(
         self, queries: Sequence[QueryProfile], targets: SequenceArrays
@@ -238,9 +239,6 @@ class LocalWorker:
                 target=compile_rest, name=f"kernels on GPU {self.gpu.number}", daemon=True
             ).start()
 
-    def _compile_filter(self, lengths: Sequence[int]) -> None:
-        self._kernel_compiler().compile_stage(FILTER, lengths)
-
     def _upload_queries(self, queries: Sequence[QueryProfile], compiled: "Future[None]") -> UploadedQueries:
         compiled.result()
         if self._uploader is None:
@@ -282,11 +280,6 @@ class LocalWorker:
                 database.shrink(getattr(error, "requested_bytes", 0))
         self._seconds["queueing"] += time.perf_counter() - started
         return pending
-
-
-def _wait_for_filter(queued: "Future[PendingFilter]") -> BestTargets:
-    """Wait for the filter of a batch, and return its result."""
-    return queued.result().wait()
 
 
 class LocalAlignmentBatch:
