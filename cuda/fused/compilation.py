@@ -22,6 +22,7 @@ from triton.backends.nvidia import driver
 from triton.compiler.compiler import make_backend
 from triton.runtime import JITFunction
 from triton.runtime.build import platform_key
+from triton.runtime.cache import triton_key
 
 from cuda.fused.gpu_model import GpuModel, assume_gpu
 from cuda.fused.toolchain import build_driver_extension
@@ -130,10 +131,11 @@ def compile_variant(variant: KernelVariant, gpu: GpuModel) -> bool:
 
 
 def load_compiler(gpu: GpuModel) -> None:
-    """Find the versions of the compilers, which are part of all keys in Triton's cache.
+    """Find the versions of the compilers and of Triton, which are part of all keys in Triton's cache.
 
-    Triton starts a process for each of them, once in each process. Those forked later inherit the results.
+    This takes half a second, once in each process. Those forked later inherit the results.
     """
+    triton_key()
     make_backend(_TargetDriver(gpu).get_current_target()).hash()
     platform_key()
 
