@@ -21,18 +21,19 @@ class GpuSettings:
     Args:
         kernels: folder that keeps compiled kernels between runs.
         memory_fraction: maximum fraction of a GPU's free memory that the database may use.
-        max_database_bytes: maximum memory that the database may use on each GPU.
+        max_database_bytes: maximum memory that the database may use on each GPU; None for no limit.
         max_chunk_bytes: maximum residues per chunk; None for the default of database_stream.py.
     """
 
     kernels: Path
     memory_fraction: float = 0.9
-    max_database_bytes: int = 2**62
+    max_database_bytes: int | None = None
     max_chunk_bytes: int | None = None
 
     def database_budget(self, free_bytes: int) -> int:
         """Return the bytes that a database may use on a GPU with this much free memory."""
-        return min(int(self.memory_fraction * free_bytes), self.max_database_bytes)
+        budget = int(self.memory_fraction * free_bytes)
+        return budget if self.max_database_bytes is None else min(budget, self.max_database_bytes)
 
 
 @dataclass(frozen=True)
