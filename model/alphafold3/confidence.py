@@ -65,12 +65,6 @@ class TargetScorer:
     """The scores of the structures of one target.
 
     What all structures share is computed once, and nothing waits for a GPU after that.
-
-    Args:
-        inputs: the target.
-
-    Attributes:
-        surface: finds the exposed residues.
     """
 
     def __init__(self, inputs: AlphaFold3Inputs) -> None:

@@ -279,14 +279,7 @@ class AlphaFold3(nn.Module):
 
 
 def alignment_rows(inputs: AlphaFold3Inputs, draws: Draws, cycle: int, most: int) -> torch.Tensor:
-    """Return the rows of the alignment that a cycle sees: those that are not empty, or a sample of them.
-
-    Args:
-        inputs: the target.
-        draws: random numbers.
-        cycle: number of the cycle.
-        most: largest number of rows.
-    """
+    """Return the rows of the alignment that a cycle sees: those that are not empty, or a sample of them."""
     rows = inputs.msa_mask.any(dim=-1).nonzero()[:, 0]
     if len(rows) <= most:
         return rows

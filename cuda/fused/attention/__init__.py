@@ -10,7 +10,7 @@ import torch
 from cuda.fused.attention.reference import AttentionWeights
 from cuda.fused.dispatch import check_shapes, implementation_module, needs_gradients, resolve_implementation
 
-__all__ = ["AttentionWeights", "add_attention", "attend", "attention"]
+__all__ = ["AttentionWeights", "attend", "attention"]
 
 WEIGHT_AXES = ("C", "C", "C H D", "C H D", "C H D", "C H D", "H D", "H D O", "O")
 
@@ -49,24 +49,6 @@ def attention(
         return differentiable.attention(x[None], weights, mask, pair_bias, fused=fused)[0]
     module = implementation_module("attention", implementation, x.device)
     result: torch.Tensor = module.attention(x, weights, mask, pair_bias)
-    return result
-
-
-def add_attention(
-    x: torch.Tensor,
-    weights: AttentionWeights,
-    mask: torch.Tensor | None = None,
-    pair_bias: torch.Tensor | None = None,
-    *,
-    implementation: str = "auto",
-) -> torch.Tensor:
-    """Add the update to x [B, L, C] in place, and return x.
-
-    Same arguments and errors as `attention`.
-    """
-    _check_arguments(x, weights, mask, pair_bias)
-    module = implementation_module("attention", implementation, x.device)
-    result: torch.Tensor = module.attention(x, weights, mask, pair_bias, add=True)
     return result
 
 
