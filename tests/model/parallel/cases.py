@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import time
+from copy import deepcopy
 from dataclasses import fields, replace
 from functools import cache
 from pathlib import Path
@@ -101,23 +102,29 @@ def all_atom_network(config: AlphaFold3Config) -> AlphaFold3:
 
 
 @cache
-def _parallel_all_atom_network(config: AlphaFold3Config) -> AlphaFold3:
-    return ParallelAlphaFold3(all_atom_network(config), RankGroup())
+def _parallel_all_atom_network(config: AlphaFold3Config, max_graphed_tokens: int) -> AlphaFold3:
+    # modules would otherwise be replaced twice
+    return ParallelAlphaFold3(deepcopy(all_atom_network(config)), RankGroup(), max_graphed_tokens)
 
 
 def predict_all_atom(
-    config: AlphaFold3Config, inputs: AlphaFold3Inputs, samples: int, trunk: Trunk | None = None
-) -> tuple[Samples, Trunk, torch.Tensor]:
-    """Predict with random parameters, in this process alone unless a trunk is given.
+    config: AlphaFold3Config,
+    inputs: AlphaFold3Inputs,
+    samples: int,
+    max_graphed_tokens: int | None = None,
+) -> tuple[Samples, Trunk]:
+    """Predict with random parameters, in this process alone unless `max_graphed_tokens` is given.
 
     Returns:
-        The prediction, its trunk, and the structures that this process draws after the given trunk.
+        The prediction, and the trunk's single representation and rows of the pair representation.
     """
-    network = all_atom_network(config) if trunk is None else _parallel_all_atom_network(config)
+    if max_graphed_tokens is None:
+        network = all_atom_network(config)
+    else:
+        network = _parallel_all_atom_network(config, max_graphed_tokens)
     draws = SeededDraws(3)
-    own_trunk = network.trunk(inputs, draws, cycles=2)
-    own = network.sample(inputs, trunk or own_trunk, draws, steps=2, samples=samples)
-    return network.predict(inputs, draws, cycles=2, steps=2, samples=samples), own_trunk, own
+    trunk = network.trunk(inputs, draws, cycles=2)
+    return network.predict(inputs, draws, cycles=2, steps=2, samples=samples), trunk
 
 
 def all_atom_trunk_on_gpus(
