@@ -140,9 +140,7 @@ class NormedLinear(nn.Module):
         return self.linear(self.layer_norm(x))
 
 
-def symmetric_rows(
-    layer: nn.Module, pair: torch.Tensor, columns: torch.Tensor, part: slice
-) -> torch.Tensor:
+def symmetric_rows(layer: nn.Module, pair: torch.Tensor, columns: torch.Tensor, part: slice) -> torch.Tensor:
     """Return the projection of pairs, of any dtype, plus its transpose.
 
     Args:

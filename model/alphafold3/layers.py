@@ -316,9 +316,7 @@ class GatedAttention(nn.Module):
         self.linear_g = linear(channels, channels)
         self.linear_o = linear(channels, channels)
 
-    def forward(
-        self, x: torch.Tensor, bias: torch.Tensor, keys: torch.Tensor | None = None
-    ) -> torch.Tensor:
+    def forward(self, x: torch.Tensor, bias: torch.Tensor, keys: torch.Tensor | None = None) -> torch.Tensor:
         """Compute attention of x [B, Q, C] to keys [B, L, C], or to itself, with a bias [H, Q, L] of the logits.
 
         A gradient of the bias is summed over B before it is written.

@@ -18,13 +18,18 @@ RELATIVE = 1e-5
 
 
 def random_inputs(tokens: int, rows: int, masked: bool) -> AlphaFold3Inputs:
-    """Return two chains with templates and an alignment."""
+    """Return chains of four tokens, of which the last one is a ligand, with templates and an alignment."""
     generator = np.random.default_rng(tokens)
+    ligand = np.arange(tokens) >= max(1, tokens - tokens % 4)
+    atoms = np.where(ligand, 1, 3)
     changes = {
         "msa": np.eye(32)[generator.integers(0, 20, (rows, tokens))],
         "msa_mask": generator.random((rows, tokens)) < (0.7 if masked else 1.1),
         "profile": generator.random((tokens, 32)),
-        "ref_pos": generator.standard_normal((3 * tokens, 3)),
+        "ref_pos": generator.standard_normal((atoms.sum(), 3)),
+        "is_ligand": ligand,
+        "is_atomized": ligand,
+        "is_protein": ~ligand,
         "token_bonds": np.eye(tokens, k=1),
         "asym_id": np.arange(tokens) // 4,
         "token_mask": np.arange(tokens) < tokens - masked,
@@ -35,13 +40,17 @@ def random_inputs(tokens: int, rows: int, masked: bool) -> AlphaFold3Inputs:
         "template_unit_vector": generator.standard_normal((2, tokens, tokens, 3)),
     }
     # all alanine or glycine would have no CB among three atoms
-    return make_inputs([7] * tokens, [3] * tokens, rows, **changes)
+    return make_inputs([7] * tokens, atoms.tolist(), rows, **changes)
 
 
-@pytest.mark.parametrize("max_graphed_tokens", [0, 100], ids=["tokens-divided", "samples-divided"])
 @pytest.mark.parametrize(
-    ("tokens", "rows", "samples", "masked", "transposed"),
-    [(1, 1, 1, False, False), (7, 5, 1, True, False), (13, 4, 5, False, True)],
+    ("tokens", "rows", "samples", "masked", "transposed", "max_graphed_tokens"),
+    [
+        (1, 1, 1, False, False, 0),
+        (7, 5, 1, True, False, 0),
+        (13, 4, 5, False, True, 0),
+        (7, 4, 2, True, False, 7),
+    ],
 )
 def test_equal_to_one_process(
     ranks: RankProcesses,
@@ -60,7 +69,7 @@ def test_equal_to_one_process(
     expected, trunk = cases.predict_all_atom(config, inputs, samples)
     answers = ranks.call(cases.predict_all_atom, config, inputs, samples, max_graphed_tokens)
     for ours, own_trunk in answers:
-        assert ours.positions.shape == (samples, 3 * tokens, 3)
+        assert ours.positions.shape == (samples, len(inputs.atom_mask), 3)
         pairs = [(own_trunk.pair, trunk.pair[own_trunk.rows]), (own_trunk.single, trunk.single)]
         pairs += [(ours.positions, expected.positions), (ours.contacts, expected.contacts)]
         for mine, theirs in zip(ours.confidences, expected.confidences, strict=True):
