@@ -16,6 +16,7 @@ from cuda.fused.attention.reference import padded_keys
 from cuda.fused.chunking import CPU_BUDGET
 from model.alphafold2.modules.config import PairConfig
 from model.alphafold3.config import AlphaFold3Config
+from model.alphafold3.inputs import HOST_TOKENS, TEMPLATE_PAIRS
 from model.alphafold3.layers import HEAD_CHANNELS
 from model.alphafold3.network import MAX_GRAPHED_TOKENS, TRUNK_SCOPES, AlphaFold3
 from model.layers.graphs import MAX_GRAPH_RESIDUES
@@ -143,9 +144,11 @@ def phase_bytes(config: AlphaFold3Config, size: PredictionSize, group: int, elem
         elements: elements of intermediates held at once.
     """
     square, positions, item, template = size.tokens**2, size.positions, size.item, config.template_pair
-    channels, inner, sampler = config.pair.channels, config.confidence, config.diffusion
+    channels, sampler = config.pair.channels, config.diffusion
     pair, own_pair = square * channels * item, positions * channels * item
     template_pair = positions * template.channels * item
+    # distances and directions of one template, as they are stored and as they are read
+    template_inputs = positions * (config.template_distance_bins * (1 + item) + 3 * (4 + item))
     # columns of a rank's pairs, and parts of them that are sent or received
     columns = 0 if size.ranks == 1 else 2 * own_pair
     msa = min(size.rows, config.msa.rows) * size.tokens * config.msa.channels * item
@@ -165,14 +168,15 @@ def phase_bytes(config: AlphaFold3Config, size: PredictionSize, group: int, elem
     # intermediates of the embedding of atom pairs
     embedded = 4 * 4 * size.atoms * sampler.atoms.keys * sampler.atoms.pair_channels
     windows, step = _atom_window_bytes(config, size), _step_bytes(config, size, group)
-    # errors of all samples, contacts, and those that are gathered
-    scores = (2 * size.samples + (1 if size.ranks == 1 else 3)) * square * 4
+    # contacts and errors of all samples, those of the last one only with its logits
+    scores = (2 * size.samples - 1) * square * 4
+    last_errors = (2 if size.ranks == 1 else 4) * square * 4
     phases = {
         "embedding": positions * channels * 4 + (own_pair if size.half else 0) + chunk,
         "templates": 2 * own_pair
         + 2 * template_pair
         + max(
-            3 * template_pair + positions * config.template_distance_bins * item,
+            3 * template_pair + template_inputs,
             _pair_block_bytes(template, size, chunk),
             own_pair + template_pair,
         ),
@@ -194,9 +198,8 @@ def phase_bytes(config: AlphaFold3Config, size: PredictionSize, group: int, elem
         + scores
         + max(
             _pair_block_bytes(config.pair, size, chunk),
-            (3 * square * config.single_heads * item if size.ranks > 1 else 0) + columns,
-            chunk + columns,
-            min(chunk, square * 6 * inner.error_bins * 4) + columns,
+            columns + 3 * square * config.single_heads * item * (size.ranks > 1),
+            columns + last_errors + chunk,
         ),
     }
     return {name: resident + count for name, count in phases.items()}
@@ -249,7 +252,9 @@ def _input_bytes(size: PredictionSize) -> int:
     """Return the bytes of the inputs in the types in which the network reads them."""
     sizes = {"N": size.tokens, "A": size.atoms, "S": size.rows, "T": size.templates}
     item_bytes = {"index": 8, "number": 4}  # flags and one-hot classes are bytes
-    return sum(math.prod(x.shape(sizes)) * item_bytes.get(x.kind or "", 1) for x in ALL_ATOM.values())
+    elsewhere = TEMPLATE_PAIRS if size.on_gpu and size.tokens > HOST_TOKENS else ()
+    arrays = [x for name, x in ALL_ATOM.items() if name not in elsewhere]
+    return sum(math.prod(x.shape(sizes)) * item_bytes.get(x.kind or "", 1) for x in arrays)
 
 
 @functools.lru_cache(maxsize=8)

@@ -17,9 +17,11 @@ import numpy as np
 import torch
 from torch import distributed
 
+from cuda.fused.chunking import chunk_budget
 from model.alphafold2.modules.config import ModelConfig
 from model.alphafold2.network import AlphaFold
 from model.alphafold2.recycling import RecyclingSettings, feature_tensors, predict
+from model.alphafold3.confidence import TargetScorer
 from model.alphafold3.config import AlphaFold3Config
 from model.alphafold3.inputs import AlphaFold3Inputs
 from model.alphafold3.network import AlphaFold3, Samples, Trunk
@@ -36,6 +38,9 @@ from model.parallel.session import RankFailure, RankSession
 from model.parallel.triangle import multiply_factors
 from model.prediction import Prediction
 from tests.model.alphafold3.drawn_parameters import parameter
+from tests.model.alphafold3.test_confidence import make_inputs
+from tests.model.alphafold3.test_parity import network
+from tests.model.planning.test_alphafold3 import Peak
 from tests.model.parallel.host_driver import HostDriver, HostStream
 
 # of the pLDDT of complexes, so that a rank that forgets it is noticed
@@ -125,6 +130,36 @@ def predict_all_atom(
     draws = SeededDraws(3)
     trunk = network.trunk(inputs, draws, cycles=2)
     return network.predict(inputs, draws, cycles=2, steps=2, samples=samples), trunk
+
+
+def draw_in_half_precision(
+    config: AlphaFold3Config, inputs: AlphaFold3Inputs, max_graphed_tokens: int | None
+) -> torch.Tensor:
+    """Draw two structures with half-precision operands; see `predict_all_atom`."""
+    network = deepcopy(all_atom_network(config))
+    network.diffusion_module.use_half_precision()
+    if max_graphed_tokens is not None:
+        network = ParallelAlphaFold3(network, RankGroup(), max_graphed_tokens)
+    trunk = network.trunk(inputs, SeededDraws(3), cycles=1)
+    return network.sample(inputs, trunk, SeededDraws(3), steps=2, samples=2)
+
+
+def all_atom_peaks(tokens: int, atoms: int, elements: int) -> list[int]:
+    """Return the peaks of memory of trunk, sampler and heads, in which tokens are divided."""
+    inputs = make_inputs([0] * tokens, [atoms] * tokens, rows=8, asym_id=np.ones(tokens))
+    model = ParallelAlphaFold3(deepcopy(network("openbind")), RankGroup(), max_graphed_tokens=0)
+    draws, scorer, peaks = SeededDraws(0), TargetScorer(inputs), []
+    with torch.inference_mode(), chunk_budget(elements):
+        with Peak(model) as counted:
+            trunk = model.trunk(inputs, draws, cycles=1)
+        peaks.append(counted.most)
+        with Peak(model) as counted:
+            positions = model.sample(inputs, trunk, draws, steps=1, samples=2)
+        peaks.append(counted.most + trunk.pair.nbytes)
+        with Peak(model) as counted:
+            model.score(inputs, trunk, positions, scorer)
+        peaks.append(counted.most + trunk.pair.nbytes)
+    return peaks
 
 
 def all_atom_trunk_on_gpus(

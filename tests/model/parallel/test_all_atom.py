@@ -9,7 +9,10 @@ import torch
 from model.alphafold3.confidence import Confidence
 from model.alphafold3.config import OPENBIND, P2, AlphaFold3Config
 from model.alphafold3.inputs import AlphaFold3Inputs
+from model.planning import alphafold3 as planning
+from model.planning.alphafold3 import PredictionSize
 from tests.model.alphafold3.test_confidence import make_inputs
+from tests.model.alphafold3.test_parity import network
 from tests.model.parallel import cases
 from tests.networks import tiny_all_atom
 from tests.rank_processes import RankProcesses
@@ -78,6 +81,27 @@ def test_equal_to_one_process(
             pairs += [(getattr(mine, name), getattr(theirs, name)) for name in names]
         for value, reference in pairs:
             assert torch.linalg.norm(value - reference) <= RELATIVE * torch.linalg.norm(reference) + 1e-6
+
+
+def test_half_precision_is_that_of_one_process(ranks: RankProcesses) -> None:
+    inputs = random_inputs(7, 1, masked=True)
+    expected = cases.draw_in_half_precision(tiny_all_atom(), inputs, None)
+    for found in ranks.call(cases.draw_in_half_precision, tiny_all_atom(), inputs, 0):
+        assert torch.linalg.norm(found - expected) < 1e-3 * torch.linalg.norm(expected)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", [2], indirect=True)
+def test_ranks_hold_at_most_what_is_planned(ranks: RankProcesses, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning, "MAX_GRAPHED_TOKENS", 0)
+    tokens, atoms, elements = 96, 5, 2**20
+    for peaks in ranks.call(cases.all_atom_peaks, tokens, atoms, elements):
+        size = PredictionSize(tokens, tokens * atoms, 8, 2, 1, on_gpu=False, ranks=len(ranks.processes))
+        phases = planning.phase_bytes(network("openbind").config, size, 1, elements)
+        trunk = ("embedding", "templates", "alignment", "pairformer")
+        for most, names in zip(peaks, (trunk, ("conditions", "steps"), ("heads",)), strict=True):
+            expected = max(phases[name] for name in names)
+            assert 0.6 * expected < most < expected, names
 
 
 @pytest.mark.gpu
