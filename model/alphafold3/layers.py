@@ -317,7 +317,7 @@ class GatedAttention(nn.Module):
         self.linear_o = linear(channels, channels)
 
     def forward(self, x: torch.Tensor, bias: torch.Tensor, keys: torch.Tensor | None = None) -> torch.Tensor:
-        """Compute attention of x [B, Q, C] to keys [B, L, C], or to itself, with a bias [H, Q, L] of the logits.
+        """Compute attention of x [B, Q, C] to keys [B, L, C], or to x, with a bias [H, Q, L] of the logits.
 
         A gradient of the bias is summed over B before it is written.
         """

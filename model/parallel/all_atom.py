@@ -134,7 +134,7 @@ class ParallelAlphaFold3(AlphaFold3):
 
 
 class ShardedTokenTransformer(TokenTransformer):
-    """The transformer over tokens, of whose queries each rank has those of its tokens; see `TokenTransformer`.
+    """The transformer over tokens, of whose queries each rank has those of its tokens.
 
     Args:
         transformer: the transformer with its parameters.

@@ -7,7 +7,7 @@ the product of a triangle multiplication; in the denoising steps, one copy and t
 
 import functools
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 
 import torch

@@ -40,8 +40,8 @@ from model.prediction import Prediction
 from tests.model.alphafold3.drawn_parameters import parameter
 from tests.model.alphafold3.test_confidence import make_inputs
 from tests.model.alphafold3.test_parity import network
-from tests.model.planning.test_alphafold3 import Peak
 from tests.model.parallel.host_driver import HostDriver, HostStream
+from tests.model.planning.test_alphafold3 import Peak
 
 # of the pLDDT of complexes, so that a rank that forgets it is noticed
 COMPLEX_SHIFT = -0.5
@@ -164,11 +164,11 @@ def all_atom_peaks(tokens: int, atoms: int, elements: int) -> list[int]:
 
 def all_atom_trunk_on_gpus(
     config: AlphaFold3Config, inputs: AlphaFold3Inputs
-) -> tuple[list[torch.Tensor], torch.Tensor, torch.Tensor]:
-    """Compute a trunk and predict on GPUs in bf16, alone and together.
+) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    """Compute a trunk and predict on GPUs in bf16: alone, with divided samples, and with divided tokens.
 
     Returns:
-        Both trunks' single and pair representations in turn, and both predictions' structures, on the CPU.
+        The trunks' single and pair representations in turn, and the predictions' structures, on the CPU.
     """
     device = torch.device("cuda", distributed.get_rank())
     torch.cuda.set_device(device)
@@ -177,14 +177,16 @@ def all_atom_trunk_on_gpus(
     tensors = all_atom_network(config).state_dict()
     alone = AlphaFold3.load(config, tensors, "fused", device, torch.bfloat16)
     found, predictions = [], []
-    for together in (False, True):
-        network = ParallelAlphaFold3(alone, RankGroup(process_group)) if together else alone
+    for tokens in (None, 77, 0):
+        network = alone
+        if tokens is not None:
+            network = ParallelAlphaFold3(deepcopy(alone), RankGroup(process_group), tokens)
         trunk = network.trunk(inputs, SeededDraws(3), cycles=2)
-        found += [trunk.single.float().cpu(), trunk.pair.float().cpu()]
+        found += [trunk.single.float().cpu(), network.all_rows(trunk.pair, 77).float().cpu()]
         samples = network.predict(inputs, SeededDraws(3), cycles=1, steps=2, samples=3)
         predictions.append(samples.positions.cpu())
     distributed.destroy_process_group(process_group)
-    return found, *predictions
+    return found, predictions
 
 
 def multiply(left: torch.Tensor, right: torch.Tensor, outgoing: bool, by_channels: bool) -> Any:

@@ -121,6 +121,7 @@ def test_two_gpus_compute_what_one_computes(config: AlphaFold3Config) -> None:
         answers = pair.call(cases.all_atom_trunk_on_gpus, config, random_inputs(77, 9, masked=False))
     finally:
         pair.close()
-    for trunks, alone, together in answers:
-        for ours, expected in ((trunks[2], trunks[0]), (trunks[3], trunks[1]), (together, alone)):
+    for trunks, (alone, *together) in answers:
+        pairs = [*zip(trunks[2:], 2 * trunks[:2], strict=True), *((x, alone) for x in together)]
+        for ours, expected in pairs:
             assert torch.linalg.norm(ours - expected) < 0.02 * torch.linalg.norm(expected)
