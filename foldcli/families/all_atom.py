@@ -52,8 +52,8 @@ year = {2024},
 comment = {AlphaFold 3, whose network OpenFold3's is a form of}
 }
 """
-# more do not fit on one GPU; on smaller ones, the plan of a job's memory refuses fewer
-MAX_TOKENS = 8192
+# more do not fit on eight GPUs of 80 GB; the plan of a job's memory refuses what does not fit on those in use
+MAX_TOKENS = 16384
 # rows of a searched alignment that plans assume
 MAX_ROWS = 16384
 # packages of the extra `allatom`

@@ -4,6 +4,8 @@ import contextlib
 import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache as cached
+from functools import partial
 from pathlib import Path
 from threading import Event
 
@@ -16,15 +18,19 @@ from foldcli.msa_server.tickets import TicketQueue
 from foldcli.msa_server.worker import SearchStages, Worker
 from foldcli.paths import make_writable_folder
 from foldcli.pipeline.prepare.template_stage import TemplateStage
-from foldcli.pipeline.search.joined import open_joined
+from foldcli.pipeline.search.joined import make_joined
+from foldcli.pipeline.search.process import SearchProcess
 from foldcli.pipeline.search.searcher import DatabaseSource
 from foldcli.pipeline.targets.locks import TargetLocks
 from foldcli.process_state import on_stop_signals
 from foldcli.server.service import Startup, Verification, device_name, exit_during_search
 from foldcli.version import VERSION
 from msa.base.errors import InputError
+from msa.gpu.device.hardware import has_nvidia_hardware
 
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
+# of a GPU's free memory, for the searches
+_GPU_SHARE = 0.9
 # connections that wait for the server to accept them
 _BACKLOG = 2048
 
@@ -76,7 +82,7 @@ class HttpService:
             if not locks.try_acquire(self.queue / "server.lock"):
                 raise InputError("another server uses this queue", self.queue)
             logger.info("loading %s", " ".join((self.source.db, *self.source.others)))
-            stages = SearchStages.of(open_joined(self.source), self.cache, self.threads)
+            stages = self._open()
             queue = TicketQueue(self.queue / "tickets", self.max_waiting)
             results = ResultFiles(self.templates)
             worker = Worker(queue, stages, results, locks, self.keep_seconds)
@@ -90,6 +96,20 @@ class HttpService:
             logger.info("stopped")
         if not stopped:
             exit_during_search()
+
+    def _open(self) -> SearchStages:
+        """Open the databases; a process searches them, so that requests do not wait for its Python.
+
+        Raises:
+            InputError, MissingError: see `run`.
+        """
+        database, device = self.source.open(), self.source.device
+        if device == "auto" and not has_nvidia_hardware():
+            device = "cpu"
+        path, *further = (str(each.path) for each in (database, *database.companions))
+        process = SearchProcess(path, device, _GPU_SHARE, further)
+        searcher = process.open(database, cached(partial(make_joined, self.source, database, _GPU_SHARE)))
+        return SearchStages.of(database, searcher, self.cache, self.threads)
 
     def _serve(
         self,
@@ -105,13 +125,13 @@ class HttpService:
         Raises:
             InputError: a database is damaged.
         """
-        databases = stages.databases
+        databases = [stages.database, *stages.database.companions]
         names = [self.source.db, *self.source.others]
         facts = {
             "foldcli": VERSION,
             "databases": names,
             "sequences": sum(each.manifest.sequences for each in databases),
-            "device": device_name(stages.first, self.source.device),
+            "device": device_name(stages.drives_gpus, self.source.device),
         }
         settings = AppSettings(self.max_request_bytes, secrets, self.queue / "maintenance", facts)
         server = _Server(

@@ -80,7 +80,7 @@ class Service:
             sequences=manifest.sequences,
             residues=manifest.residues,
             checksums=manifest.checksums,
-            device=device_name(searcher, self.device),
+            device=device_name(searcher.engine.drives_gpus, self.device),
             max_request_bytes=self.max_request_bytes,
             max_query_residues=MAX_QUERY_RESIDUES,
         )
@@ -225,8 +225,8 @@ class Startup:
             raise _StartupInterrupted
 
 
-def device_name(searcher: "LocalSearcher", requested: str) -> str:
+def device_name(drives_gpus: bool, requested: str) -> str:
     """Return the device of the searches, given `--device`."""
-    if not searcher.engine.drives_gpus:
+    if not drives_gpus:
         return "cpu"
     return "cuda:0" if requested in ("auto", "cuda") else requested

@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -36,23 +37,41 @@ from msa.base.atomic import replaced_file
 
 
 class ComplexSamples:
-    """The samples of a run on a device.
+    """The samples of a run on a device; a thread makes the next one while the network computes.
+
+    Args:
+        complexes: the training data.
+        settings: settings of the run.
+        processes: the processes that train together, which take the samples in turn.
 
     Attributes:
-        seconds: time that making samples has taken.
+        seconds: time spent waiting for samples.
     """
 
-    def __init__(self, complexes: ComplexSet, settings: AllAtomRunSettings, device: torch.device) -> None:
-        self._complexes, self._settings, self._device = complexes, settings, device
+    def __init__(
+        self, complexes: ComplexSet, settings: AllAtomRunSettings, processes: TrainingProcesses
+    ) -> None:
+        self._complexes, self._settings, self._processes = complexes, settings, processes
+        self._thread = ThreadPoolExecutor(1)
+        self._next: tuple[int, Future[AllAtomSample]] | None = None
         self.seconds = 0.0
 
     def __call__(self, number: int) -> AllAtomSample:
         """Return the sample of a number."""
         begin = time.monotonic()
-        settings, device = self._settings, self._device
+        if self._next is None or self._next[0] != number:
+            self._next = number, self._thread.submit(self._make, number)
+        sample = self._next[1].result()
+        following = number + self._processes.count
+        self._next = following, self._thread.submit(self._make, following)
+        self.seconds += time.monotonic() - begin
+        return sample
+
+    def _make(self, number: int) -> AllAtomSample:
+        settings, device = self._settings, self._processes.device
         drawn = self._complexes.draw(settings.seed, number, settings.crop, settings.crops)
         symmetries = {key: torch.as_tensor(orders) for key, orders in drawn.crop.symmetries.items()}
-        sample = AllAtomSample(
+        return AllAtomSample(
             AlphaFold3Inputs.from_arrays(drawn.features, device).for_network(settings.network),
             Crop(_molecules(drawn.crop), symmetries),
             Experiment(
@@ -61,8 +80,6 @@ class ComplexSamples:
                 torch.as_tensor(drawn.whole.resolved),
             ),
         )
-        self.seconds += time.monotonic() - begin
-        return sample
 
 
 def _molecules(table: MoleculeTable) -> Molecules:
@@ -104,10 +121,10 @@ class AllAtomRun:
             copy_trained(network, _initial_file(settings.initial_network))
         else:
             initialize(network, settings.seed)
-        self._samples = ComplexSamples(complexes, settings, processes.device)
+        self._samples = ComplexSamples(complexes, settings, processes)
         self._held_out: ComplexSamples | None = None
         if settings.validation:
-            self._held_out = ComplexSamples(ComplexSet(Path(settings.validation)), settings, processes.device)
+            self._held_out = ComplexSamples(ComplexSet(Path(settings.validation)), settings, processes)
         if processes.device.type == "cuda":
             torch.cuda.set_device(processes.device)
         network = network.to(processes.device)

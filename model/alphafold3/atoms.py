@@ -386,7 +386,11 @@ class AtomEncoder(nn.Module):
         mask = inputs.atom_mask
         atoms = self.atom_transformer(atoms, conditions.encoder, conditions.windows, mask)
         atoms = masked(atoms, mask)
-        return conditions.members.mean(self.linear_q(atoms)), atoms
+        return run_block(self._means, atoms, conditions.members), atoms
+
+    def _means(self, atoms: torch.Tensor, members: "TokenMembers") -> torch.Tensor:
+        """Return the mean of the projected atoms [S, A, C] of each token, [S, N, T]."""
+        return members.mean(self.linear_q(atoms))
 
 
 class AtomDecoder(nn.Module):

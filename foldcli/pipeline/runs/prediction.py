@@ -103,7 +103,7 @@ class SearchOptions:
         if process is None:
             searcher = make_joined(source, database, _GPU_SHARE)
         else:
-            searcher = process.open(database, partial(source.make_searcher, database, _GPU_SHARE))
+            searcher = process.open(database, partial(make_joined, source, database, _GPU_SHARE))
         names = ", ".join((self.database, *self.further))
         count = sum(each.manifest.sequences for each in (database, *database.companions))
         description = f"{names} of {count:,} sequences"
@@ -297,8 +297,8 @@ def _start_search(request: _Request, in_workers: bool) -> SearchProcess | None:
         return None
     has_network = find_family(network.params).has_network
     predicts_here = not in_workers and network.gpus_per_target == 1 and has_network
-    if not search.further and needs_process(network.device, predicts_here, str(search.database)):
-        return SearchProcess(str(search.database), network.device, _GPU_SHARE)
+    if needs_process(network.device, predicts_here, str(search.database)):
+        return SearchProcess(str(search.database), network.device, _GPU_SHARE, search.further)
     return None
 
 

@@ -100,6 +100,12 @@ def _join_hits(parts: Sequence[Hits], sizes: Sequence[int]) -> Hits:
     return replace(joined, capped=any(part.capped for part in parts))
 
 
+def alone(searcher: LocalSearcher | JoinedSearcher) -> LocalSearcher:
+    """Return a searcher of the first database as if there were no others."""
+    first = searcher.searchers[0] if isinstance(searcher, JoinedSearcher) else searcher
+    return LocalSearcher(first.database.with_companions(()), first.engine)
+
+
 def open_joined(source: DatabaseSource) -> LocalSearcher | JoinedSearcher:
     """Open all databases and their search engines; see `DatabaseSource.open_searcher`."""
     return make_joined(source, source.open()) if source.others else source.open_searcher()

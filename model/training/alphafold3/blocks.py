@@ -154,7 +154,7 @@ def template_update(
     count = len(inputs.template_restype)
     total = torch.zeros_like(projected)
     for template in range(count):
-        embedded = projected + embedding(inputs, template).to(projected.dtype)
+        embedded = projected + run_block(embedding, inputs, template).to(projected.dtype)
         for block in stack.blocks:
             factors = dropout_factors(embedded, 4, PAIR_DROPOUT, dropout)
             embedded = run_module(pair_block, block, (embedded,), (mask, factors))

@@ -14,6 +14,7 @@ import torch
 from model.alphafold3.inputs import AlphaFold3Inputs
 from model.alphafold3.network import AlphaFold3
 from model.errors import ConfigError, TrainingDiverged
+from model.layers.graphs import KeptGraphs
 from model.training.alphafold3.head_losses import atom_lddt
 from model.training.alphafold3.losses import LossWeights, TrainingOutput, total_loss
 from model.training.alphafold3.network import PassSettings, run_pass, trained_parameters
@@ -157,6 +158,7 @@ class AllAtomTrainer:
             torch.set_float32_matmul_precision("high")
         self.moments = {name: torch.zeros_like(self.flat.values) for name in MOMENTS}
         self.progress = Progress()
+        self._graphs = KeptGraphs() if self.flat.values.is_cuda else None
         self._skipped = 0
 
     def step(self, stop: bool = False) -> AllAtomReport:
@@ -245,6 +247,7 @@ class AllAtomTrainer:
             SeededTrainingDraws(seed),
             passes,
             self._dtype,
+            self._graphs,
         )
         sigma_data = self.network.config.diffusion.sigma_data
         loss, terms = total_loss(output, sample.inputs, targets, settings.losses, sigma_data)
