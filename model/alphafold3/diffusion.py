@@ -224,18 +224,21 @@ class TokenTransformer(nn.Module):
         """Update x in place, and return it; same arguments as `forward`."""
         update: GatedUpdate | None = None
         modulations = self._modulations(condition)
+        no_offset = x.new_zeros(len(biases[0]), HEAD_CHANNELS, dtype=HALF)  # of gates
         for block, bias in zip(cast(Iterable[TokenBlock], self.blocks), biases, strict=True):
             attention, transition = block.attention_pair_bias, block.conditioned_transition
             first, second = next(modulations), next(modulations)
-            gated = self._attended(attention.mha, first.half_norm(x, update), bias)
+            gated = self._attended(attention.mha, first.half_norm(x, update), no_offset, bias)
             output = attention.mha.padded_weights()[2]
             update = transition.half_update(x, first.update(gated, output), second, mask)
         return x if update is None else add_gated(x, update)
 
-    def _attended(self, mha: GatedAttention, normed: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    def _attended(
+        self, mha: GatedAttention, normed: torch.Tensor, no_offset: torch.Tensor, bias: torch.Tensor
+    ) -> torch.Tensor:
         """Return gated attended values [S, N, D] of normalised x [S, N, T], both in half precision."""
         weights, offset, _ = mha.padded_weights()
-        return attend(F.linear(normed, weights, offset), mha.no_gate_offset(normed), bias)
+        return attend(F.linear(normed, weights, offset), no_offset, bias)
 
     def _modulations(self, condition: torch.Tensor) -> Iterator[Modulation]:
         """Return the modulations of attention and transition of each block by a condition [N, C]."""

@@ -347,10 +347,6 @@ class GatedAttention(nn.Module):
             "padded heads in half precision", read, lambda: self._pad_weights(HEAD_CHANNELS, HALF)
         )
 
-    def no_gate_offset(self, like: torch.Tensor) -> torch.Tensor:
-        """Return the offsets [H, P] of half-precision gates, which are zero."""
-        return like.new_zeros(self.heads, HEAD_CHANNELS)
-
     def _pad_weights(self, width: int, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Return weights [4 H P, C] and offsets of the projections, and weights [C, H P] of the output.
 

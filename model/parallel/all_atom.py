@@ -185,7 +185,9 @@ class ShardedTokenTransformer(TokenTransformer):
             x = transition(x, transition.modulation(condition), mask)
         return x
 
-    def _attended(self, mha: GatedAttention, normed: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    def _attended(
+        self, mha: GatedAttention, normed: torch.Tensor, no_offset: torch.Tensor, bias: torch.Tensor
+    ) -> torch.Tensor:
         """Return gated attended values [S, n, D] of this rank's tokens; see `TokenTransformer`."""
         weights, offset, _ = mha.padded_weights()
         query, key_value, gate = weights.split([len(weights) // 4, len(weights) // 2, len(weights) // 4])
@@ -199,7 +201,7 @@ class ShardedTokenTransformer(TokenTransformer):
         torch.addmm(offset[: len(query)], own_normed, query.T, out=parts[0][own])
         torch.mm(keys.flatten(0, 1), key_value.T, out=parts[1])
         torch.mm(own_normed, gate.T, out=parts[2][own])
-        return attend(projected.transpose(0, 1), mha.no_gate_offset(normed), bias, first_query=rows.start)
+        return attend(projected.transpose(0, 1), no_offset, bias, first_query=rows.start)
 
     def _of_all_tokens(self, x: torch.Tensor) -> torch.Tensor:
         """Gather values of this rank's tokens [S, n, C]: [N, S, C]."""

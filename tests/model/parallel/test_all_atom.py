@@ -83,6 +83,7 @@ def test_equal_to_one_process(
             assert torch.linalg.norm(value - reference) <= RELATIVE * torch.linalg.norm(reference) + 1e-6
 
 
+@pytest.mark.parametrize("ranks", [2], indirect=True)
 def test_half_precision_is_that_of_one_process(ranks: RankProcesses) -> None:
     inputs = random_inputs(7, 1, masked=True)
     expected = cases.draw_in_half_precision(tiny_all_atom(), inputs, None)

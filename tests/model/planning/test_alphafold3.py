@@ -93,9 +93,9 @@ def test_ranks_divide_the_trunk_and_the_samples() -> None:
 
 
 def test_two_devices_predict_longer_targets() -> None:
-    assert plan_prediction(OPENBIND, bf16_size(7500), H100).fits
+    assert plan_prediction(OPENBIND, bf16_size(7850), H100).fits
     assert not plan_prediction(OPENBIND, bf16_size(8000), H100).fits
-    assert plan_prediction(OPENBIND, bf16_size(9750, ranks=2), H100).fits
+    assert plan_prediction(OPENBIND, bf16_size(10250, ranks=2), H100).fits
 
 
 def test_parameters_are_those_of_the_file() -> None:
