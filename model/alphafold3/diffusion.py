@@ -24,6 +24,7 @@ from model.alphafold3.embedding import RelativePositions
 from model.alphafold3.inputs import AlphaFold3Inputs
 from model.alphafold3.layers import (
     HALF,
+    HEAD_CHANNELS,
     MASK_PENALTY,
     AdaptiveLayerNorm,
     ConditionedTransition,
