@@ -14,19 +14,15 @@ class TemplateCandidate:
     """A hit of a template search.
 
     Args:
-        index: number of the chain in the library.
         id: id of the chain, such as 1abc_A.
-        source: file or collection of the chain.
         release_date: YYYY-MM-DD, or None if unknown.
         evalue: E-value of the hit; None for templates of a job.
         identity: identical pairs as a fraction of the alignment's columns.
-        query_start, query_end, template_start, template_end: ends of the alignment, from 1, inclusive.
         pairs: int64 [n, 2], aligned residues of query and template, from 0.
         query_coverage: aligned residues of the query as a fraction of its length.
         expected_pairs: expected number of correctly aligned pairs; None if the hit was
             rejected before they were computed.
         rejection: the reason why the hit is not used; None for templates.
-        bits: score of the hit.
     """
 
     index: int
@@ -51,7 +47,6 @@ class TemplateHits:
     """The result of a template search for one query.
 
     Args:
-        query: the query's residues.
         candidates: templates first, best first, then rejected hits by E-value.
         chains: the chain of each template, in order.
     """

@@ -71,11 +71,10 @@ from foldcli.options.command import GroupedCommand
     show_default=True,
     help="Device for training; with torchrun, each process uses one GPU.",
 )
-@click.option(
+@options.number_option(
     "--workers",
-    type=click.IntRange(0),
-    metavar="N",
-    show_default="the configuration's `workers`, else the cores this process may use",
+    numbers=click.IntRange(0),
+    default="the configuration's `workers`, else the cores this process may use",
     help="Number of processes per GPU that prepare samples.",
 )
 @options.logging_options

@@ -40,9 +40,6 @@ class HttpService:
     """A server process.
 
     Args:
-        source: the databases and the device.
-        address: host and port.
-        queue: folder of the tickets.
         cache: folder of the feature cache, which keeps the alignments.
         templates: the library that is searched for templates; None for none.
         secrets_file: file with a line `name:secret` for each user; None to let everybody in.
@@ -98,11 +95,7 @@ class HttpService:
             exit_during_search()
 
     def _open(self) -> SearchStages:
-        """Open the databases; a process searches them, so that requests do not wait for its Python.
-
-        Raises:
-            InputError, MissingError: see `run`.
-        """
+        """Open the databases; a process searches them, so that requests do not wait for its Python."""
         database, device = self.source.open(), self.source.device
         if device == "auto" and not has_nvidia_hardware():
             device = "cpu"
@@ -120,11 +113,7 @@ class HttpService:
         results: ResultFiles,
         secrets: dict[str, str],
     ) -> None:
-        """Answer requests until a signal, or until the engine or a database fails.
-
-        Raises:
-            InputError: a database is damaged.
-        """
+        """Answer requests until a signal, or until the engine or a database fails."""
         databases = [stages.database, *stages.database.companions]
         names = [self.source.db, *self.source.others]
         facts = {
@@ -184,11 +173,6 @@ class _Server(uvicorn.Server):
 
 @contextlib.contextmanager
 def _bind(address: tuple[str, int]) -> Iterator[socket.socket]:
-    """Yield a socket with an address.
-
-    Raises:
-        InputError: the address does not exist, or is in use.
-    """
     family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -205,7 +189,6 @@ def read_secrets(path: Path) -> dict[str, str]:
 
     Raises:
         InputError: a line has another form, or there are none.
-        OSError: the file cannot be read.
     """
     secrets: dict[str, str] = {}
     for number, line in enumerate(path.read_text().splitlines(), 1):

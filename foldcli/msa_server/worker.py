@@ -31,8 +31,8 @@ from msa.database.database import TargetDatabase
 from msa.engines.settings import FOLDING_FILTER, FOLDING_SEARCH, AlignmentFilter
 from msa.io.fasta import FastaRecord
 
-# intended time for the search of a batch, since a new ticket waits for it
-_BATCH_SECONDS = 2.0
+# intended time for the search of a batch: a new ticket waits for it, and small batches take longer for each
+_BATCH_SECONDS = 4.0
 _MAX_BATCH = 256
 _PRUNE_SECONDS = 3600.0
 _RESULT_THREADS = 4
@@ -44,7 +44,6 @@ class SearchStages:
 
     Args:
         database: the first database, with the others as companions.
-        all_databases: searches all databases.
         first: searches the first one.
         cache: folder of the feature cache, which keeps the alignments.
         threads: CPU threads.
@@ -104,9 +103,6 @@ class Worker(Thread):
     """The only thread that uses the engine.
 
     Args:
-        queue: the tickets.
-        stages: the searches.
-        results: writes the results.
         locks: locks of sequences, which other runs with the same cache respect.
         keep_seconds: time for which answered tickets are kept.
 
@@ -114,7 +110,6 @@ class Worker(Thread):
         ready: completes when the first search has compiled the kernels.
         failure: gets an error when the engine no longer works.
         searched: number of sequences searched so far.
-        seconds: time of these searches.
     """
 
     def __init__(
@@ -199,11 +194,7 @@ class Worker(Thread):
         return batch
 
     def _search(self, batch: Sequence[tuple[Ticket, FastaRecord]], writers: ThreadPoolExecutor) -> None:
-        """Search a batch, and let other threads write the results of the tickets that it completes.
-
-        Raises:
-            Exception: the engine has failed; the tickets still wait.
-        """
+        """Search a batch, and let other threads write the results of the tickets that it completes."""
         start = time.perf_counter()
         for ticket, _ in batch:
             ticket.is_running = True
@@ -228,11 +219,6 @@ class Worker(Thread):
         logger.info("%d sequences of %d tickets, %.3f s", len(batch), tickets, seconds)
 
     def _fail(self, ticket: Ticket, error: Exception) -> None:
-        """End a ticket with an error.
-
-        Raises:
-            Exception: the engine has failed.
-        """
         log_bug(error)
         if exit_code_of(error) is ExitCode.UNEXPECTED:
             self._stages.compile()

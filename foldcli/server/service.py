@@ -40,10 +40,7 @@ class Service:
 
     Args:
         db: database from `foldcli createdb`, or a FASTA file or MMseqs2 database.
-        path: the socket.
-        device: value of `--device`.
         max_request_bytes: maximum size of a request.
-        settings: see ServerSettings.
     """
 
     db: str
@@ -166,11 +163,7 @@ def exit_during_search() -> NoReturn:
 
 
 class Verification(Thread):
-    """A thread that compares all bytes of the database with their checksums, once.
-
-    Attributes:
-        failure: gets an error if the database is damaged.
-    """
+    """A thread that compares all bytes of the database with their checksums, once."""
 
     def __init__(self, database: "TargetDatabase") -> None:
         super().__init__(name="verification", daemon=True)

@@ -40,12 +40,7 @@ class ComplexSamples:
     """The samples of a run on a device; a thread makes the next one while the network computes.
 
     Args:
-        complexes: the training data.
-        settings: settings of the run.
         processes: the processes that train together, which take the samples in turn.
-
-    Attributes:
-        seconds: time spent waiting for samples.
     """
 
     def __init__(
@@ -83,7 +78,6 @@ class ComplexSamples:
 
 
 def _molecules(table: MoleculeTable) -> Molecules:
-    """Return a table of molecules as tensors."""
     columns = {name: x for name, x in vars(table).items() if name != "symmetries"}
     return Molecules(**{name: torch.as_tensor(x) for name, x in columns.items()})
 
@@ -92,15 +86,7 @@ class AllAtomRun:
     """A training run, with the interface of `model.training.trainer.Trainer`.
 
     Args:
-        settings: settings of the run.
-        complexes: the training data.
-        run: folder of checkpoints and metrics.
-        processes: the processes that train together.
         resume: continue from the checkpoint in the run's folder, if there is one.
-
-    Attributes:
-        network: the network.
-        is_compiling: always False, as nothing is compiled.
     """
 
     is_compiling = False
@@ -211,7 +197,6 @@ def package(run: Path, settings: AllAtomRunSettings, folder: Path) -> AllAtomPar
     Raises:
         DataError: there is no checkpoint, or it belongs to another network.
         ParametersError: the network has other sizes than OpenFold3's, so that predictions cannot read it.
-        OSError: the folder cannot be written.
     """
     if not (run / FULL_NAME).exists():
         raise DataError(f"{run / FULL_NAME}: no such checkpoint")

@@ -26,9 +26,6 @@ class JoinedSearcher:
 
     The iterations of a search use the first database. The profile of the last one then searches the others
     once, and their hits follow those of the first database. E-values refer to the sequences of all.
-
-    Args:
-        searchers: the databases, each with the others as companions.
     """
 
     searchers: Sequence[LocalSearcher]

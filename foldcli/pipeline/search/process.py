@@ -58,8 +58,6 @@ class SearchProcess:
     """A process that searches databases; used by one thread at a time. It ends with this object.
 
     Args:
-        db: folder of the database.
-        device: value of `--device`.
         gpu_share: largest share of the GPU's free memory to use.
         further: folders of further databases; see `JoinedSearcher`.
     """
@@ -74,12 +72,7 @@ class SearchProcess:
     def open(
         self, database: "TargetDatabase", open_here: "Callable[[], LocalSearcher | JoinedSearcher]"
     ) -> "ProcessSearcher | LocalSearcher | JoinedSearcher":
-        """Return a searcher of this process, or one in the calling process if this one cannot search.
-
-        Args:
-            database: the database with the further ones as companions, opened by the calling process.
-            open_here: opens it for searches in the calling process.
-        """
+        """Return a searcher of this process, or one in the calling process if this one cannot search."""
         try:
             checksums, drives_gpus = _wait_for(self._opened.result)
             if checksums == database.checksums:
@@ -135,9 +128,6 @@ def _wait_for(get: Callable[[float], T]) -> T:
 
     Args:
         get: returns it, or raises TimeoutError after so many seconds of silence.
-
-    Raises:
-        SearchProcessEnded: the process has ended, or hangs.
     """
     try:
         return get(_LONG_SILENCE)
@@ -153,13 +143,6 @@ class ProcessSearcher:
     """A database that a process searches for the runs of `foldcli.pipeline.search.stage.SearchStage`.
 
     If the process ends, for example for lack of memory, the calling process searches instead.
-
-    Args:
-        database: the database with its companions, opened by this process.
-        process: the process, which has opened the same database.
-        open_here: opens the database for searches in this process.
-        drives_gpus: True if the process searches on GPUs.
-        with_further: search the companions, too.
     """
 
     def __init__(

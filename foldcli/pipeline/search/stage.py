@@ -55,13 +55,7 @@ class AlignmentStore(Protocol):
 
 @dataclass(frozen=True)
 class SearchResult:
-    """The outcome of the search of one query.
-
-    Args:
-        name: file-safe name of the query.
-        query: the query, or the complex whose chains were searched.
-        error: the error if the search or storing the alignment failed.
-    """
+    """The outcome of the search of one query."""
 
     name: str
     query: FastaRecord | Complex
@@ -79,9 +73,7 @@ class SearchStage:
 
     Args:
         searcher: the database; a process for the searches of a run only stores alignments (`run`).
-        settings: settings of the searches and alignments.
         log_level: level of the log line with each query's number of hits.
-        show_progress: draw a progress bar.
         progress: called instead of drawing a bar.
     """
 

@@ -27,11 +27,8 @@ class SearchHandler:
     """Searches of one database, or of several.
 
     Args:
-        report: reports progress.
-        db: folder of the database.
         device: "cpu", or GPUs by their numbers.
         gpu_share: largest share of the GPUs' free memory to use.
-        further: folders of further databases.
     """
 
     def __init__(
