@@ -98,9 +98,9 @@ def test_dry_run_counts_tokens(run: Run, tmp_path: Path) -> None:
 
 
 def test_target_that_is_too_large_is_named(run: Run, tmp_path: Path) -> None:
-    (tmp_path / "large.fasta").write_text(f">A|protein\n{'MKVLS' * 2000}\n")
+    (tmp_path / "large.fasta").write_text(f">A|protein\n{'MKVLS' * 4000}\n")
     result = run("fold", tmp_path / "large.fasta", tmp_path / "job.fasta", "--dry-run")
-    assert "large.fasta:1: 10,000 tokens; all-atom networks predict at most 8,192" in result.stdout
+    assert "large.fasta:1: 20,000 tokens; all-atom networks predict at most 16,384" in result.stdout
 
 
 def test_a_chain_of_a_screen_keeps_its_templates_and_its_copies_may_have_others() -> None:
