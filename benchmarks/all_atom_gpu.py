@@ -1,7 +1,8 @@
 """Time and peak memory of the all-atom network on a GPU, with random parameters and a made-up protein.
 
     python benchmarks/all_atom_gpu.py [--tokens 256,512,1024,1536,2048] [--precision bf16] [--kernels fused]
-        [--peer [FOLDER]] [--bionemo [FOLDER]] [--profile 256,512] [--longest 7000] [--agreement 256]
+        [--peer [FOLDER]] [--bionemo [FOLDER]] [--short] [--profile 256,512] [--longest 7000]
+        [--agreement 256]
 
 Prints seconds of one cycle of the trunk, one denoising step of five samples, all scores of five samples, and
 of a whole prediction (4 cycles, 200 steps, 5 samples), the first of its size and the faster of two others,
@@ -11,7 +12,8 @@ blocks and steps, which need as much memory as all. --agreement compares the tru
 
 --peer times OpenFold3 in the same process, and --bionemo NVIDIA's bionemo-ir 0.2, which needs Python 3.12, a
 driver from 580 on, pydantic, lru-dict, einops and huggingface_hub. FOLDER has their packages if they are not
-installed.
+installed. With --short, a peer's whole prediction is not run, but computed from three predictions of one or
+two cycles and 2 or 22 steps.
 """
 
 import argparse
@@ -292,25 +294,29 @@ class Peer:
         self.diffusion.no_full_rollout_steps = steps
         return self.network(dict(batch))
 
-    def measure(self, tokens: int) -> str:
+    def measure(self, tokens: int, short: bool) -> str:
         """Return seconds of a cycle and of whole predictions as text."""
         arrays = make_arrays(tokens, ROWS) | {"num_paired_seqs": np.zeros(1)}
         batch = {name: torch.as_tensor(x)[None].to(self.device) for name, x in arrays.items()}
         index = {name for name, x in ALL_ATOM.items() if x.kind == "index"}
         batch = {name: x.long() if name in index else x.float() for name, x in batch.items()}
         torch.set_float32_matmul_precision("high")
+
+        def time_calls(*calls: tuple[int, int]) -> list[float]:
+            return [seconds(lambda n=n, m=m: self.predict(batch, n, m), 0) for n, m in calls]
+
         try:
             with torch.no_grad():
                 # the later calls of a size are without compilation and capture
-                first, _, once, thrice, whole = (
-                    seconds(lambda n=cycles, m=steps: self.predict(batch, n, m), 0)
-                    for cycles, steps in ((1, 2), (3, 2), (1, 2), (3, 2), (CYCLES, STEPS))
-                )
+                first, once, twice, more_steps = time_calls((1, 2), (1, 2), (2, 2), (1, 22))
+                cycle, step = twice - once, (more_steps - once) / 20
+                whole = once + (CYCLES - 1) * cycle + (STEPS - 2) * step
+                if not short:
+                    (whole,) = time_calls((CYCLES, STEPS))
         except torch.OutOfMemoryError:
             return f"out of memory, {self.kernels}"
-        return (
-            f"{(thrice - once) / 2:8.4f}  {self.kernels}: first short call {first:.1f}, whole {whole:.2f} s"
-        )
+        times = f"first short call {first:.1f}, whole{' (computed)' * short} {whole:.2f} s"
+        return f"{cycle:8.4f} {step:8.5f}  {self.kernels}: {times}"
 
 
 class BionemoPeer(Peer):
@@ -341,6 +347,7 @@ def main() -> None:
     parser.add_argument("--agreement", type=int)
     for name in ("--peer", "--bionemo"):
         parser.add_argument(name, nargs="?", const="", metavar="FOLDER")
+    parser.add_argument("--short", action="store_true", help="compute the peers' whole predictions")
     parser.add_argument("--profile", help="numbers of tokens")
     parser.add_argument("--longest", help="numbers of tokens")
     parser.add_argument("--blocks", type=int, default=2, help="of the pairformer, with --longest")
@@ -367,7 +374,7 @@ def main() -> None:
             torch.cuda.empty_cache()
             peer = kind()
             for tokens in sizes(options.tokens):
-                print(f"{tokens:6} {peer.measure(tokens)}", flush=True)
+                print(f"{tokens:6} {peer.measure(tokens, options.short)}", flush=True)
 
 
 def sizes(text: str | None) -> list[int]:

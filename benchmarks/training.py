@@ -4,6 +4,7 @@
     python benchmarks/training.py --config examples/train/alphafold2.yaml --batch 1 --cuda-graphs
     python benchmarks/training.py --batch 1 --crop 1536 --checkpoint-blocks --max-recycles 0 --seconds 0
     torchrun --nproc-per-node 2 benchmarks/training.py --data FOLDER --batch 16 --crop 128 --seconds 40
+    export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True  # as foldcli train
     python benchmarks/training.py --family openfold3 --crops 384 512 640 768 --copies 48 --eager --profile
 
 One line for each batch size, counted on one GPU; with torchrun samples per second are those of all GPUs.

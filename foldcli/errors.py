@@ -68,12 +68,7 @@ class StdoutClosed(Exception):
 
 
 class SomeTargetsFailed(Exception):
-    """The failure of some targets of a run, raised when its other targets are finished.
-
-    Attributes:
-        failed: the error of each target that failed, by name.
-        results: in Python, the predictions or alignments of the other targets.
-    """
+    """The failure of some targets of a run, raised when its other targets are finished."""
 
     failed: Mapping[str, BaseException] = {}
     results: Sequence[Any] = ()
@@ -99,12 +94,7 @@ class TargetFailed(Exception):
 
 
 class ServerError(Exception):
-    """An error that a search server sent instead of hits.
-
-    Args:
-        reason: the server's message.
-        code: exit code of the error in the server.
-    """
+    """An error that a search server sent instead of hits."""
 
     def __init__(self, reason: str, code: ExitCode) -> None:
         self.reason, self.code = reason, code

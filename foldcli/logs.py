@@ -101,13 +101,7 @@ def log_time_since_start(event: str) -> None:
 def warn_unusable_files(
     reasons: Mapping[str, str], library: str, remarks: Mapping[str, Sequence[str]] | None = None
 ) -> None:
-    """Name structure files that could not be used or were changed, at most 20 of each.
-
-    Args:
-        reasons: the reason for each file, by its path.
-        library: path of the structure library whose manifest lists all.
-        remarks: what was renamed, divided or left out of other files.
-    """
+    """Name structure files that could not be used or were changed, at most 20 of each."""
     notes = [f"{path}: {'; '.join(lines)}" for path, lines in (remarks or {}).items()]
     for note in notes[:_MAX_LOGGED_FILES]:
         logger.warning("%s", note)

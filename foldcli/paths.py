@@ -52,9 +52,6 @@ def hiding_file(package: str) -> str | None:
     """Return the file that Python would import instead of one of foldcli's own packages, if there is one.
 
     Nothing is imported.
-
-    Args:
-        package: "cuda", "features", "model" or "msa".
     """
     spec = importlib.util.find_spec(package)
     # foldcli's packages are next to foldcli/; its `cuda` is a namespace package, which has no file

@@ -225,6 +225,11 @@ def on_stop_signals_in_thread(handler: Callable[[int], None]) -> None:
     Thread(target=work, name="stop signals", daemon=True).start()
 
 
+def share_gpu_memory() -> None:
+    """Let tensors of all sizes share a GPU's memory, unless the user decides; before torch is imported."""
+    os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
+
+
 def hide_torch_warnings() -> None:
     """Hide torch's own warnings, which are about code and not about what the user does."""
     warnings.filterwarnings("ignore", module=r"torch\.")

@@ -54,7 +54,6 @@ class RunProgress:
     """The progress bar of a run of `fold` or `predict`: passes through the network, and the current step.
 
     Args:
-        targets: number of targets.
         passes: passes of each target, if recycling does not stop early.
         report: called with each change, by any thread; may raise.
     """

@@ -1,6 +1,7 @@
 """Weights prepared for kernels: packed once per layer and cached until a weight changes."""
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import torch
@@ -9,6 +10,17 @@ from torch.utils.weak import WeakTensorKeyDictionary
 Prepared = TypeVar("Prepared")
 
 _cache = WeakTensorKeyDictionary()
+
+
+@contextmanager
+def separate_cache() -> Iterator[None]:
+    """Prepare all weights anew inside a `with` block, and forget them after it, for graphs that do so."""
+    global _cache
+    outer, _cache = _cache, WeakTensorKeyDictionary()
+    try:
+        yield
+    finally:
+        _cache = outer
 
 
 def cached_weights(key: str, weights: tuple[torch.Tensor, ...], prepare: Callable[[], Prepared]) -> Prepared:

@@ -33,9 +33,7 @@ class SamplingSettings:
         max_seq: maximum rows of the MSA representation, including the template slots.
         max_extra_seq: maximum rows of the extra MSA.
         template_slots: number of templates that the network takes; 0 for networks without templates.
-        masked_fraction: fraction of the sampled rows' positions that are masked.
         resample: whether each iteration draws anew, as in AlphaFold2, instead of repeating the first.
-        masked_columns: see `mask_columns`.
         seeds_differ: whether the seed has other effects on a prediction.
 
     Raises:
@@ -101,10 +99,6 @@ class PhiloxDraws:
 
     Uses the raw 64-bit output of Philox-4x64, which NumPy guarantees not to change. Seed and iteration are
     its key. Each kind of choice has its own counter range, so that none affects another.
-
-    Args:
-        seed: 0 ≤ seed < 2⁶⁴.
-        iteration: 0 ≤ iteration < 2⁶⁴, index of the recycling iteration.
 
     Raises:
         ValueError: seed or iteration is out of range.

@@ -24,14 +24,7 @@ _ALIGNED_KINDS = (MoleculeKind.PROTEIN, MoleculeKind.RNA)
 
 @dataclass(frozen=True)
 class AlignmentLimits:
-    """Numbers of alignment rows.
-
-    Attributes:
-        rows: most rows in all.
-        paired_rows: most paired rows.
-        paired_read: most rows read from a paired alignment.
-        unpaired_read: most rows read from the own alignment of a chain.
-    """
+    """Numbers of alignment rows."""
 
     rows: int = 16384
     paired_rows: int = 8191
@@ -80,14 +73,7 @@ def draw_rows(atoms: Atoms, limits: AlignmentLimits, source: np.random.RandomSta
 def alignment_features(
     atoms: Atoms, tokens: Tokens, rows: Mapping[str, np.ndarray], limits: AlignmentLimits
 ) -> dict[str, np.ndarray]:
-    """Return the features of a job's alignments; see `msa.base.network_inputs.ALL_ATOM`.
-
-    Args:
-        atoms: the atoms.
-        tokens: the tokens.
-        rows: rows of each chain's own alignment, by chain id; see `draw_rows`.
-        limits: numbers of rows.
-    """
+    """Return the features of a job's alignments; see `msa.base.network_inputs.ALL_ATOM`."""
     chains = _aligned_chains(atoms)
     paired_count = _paired_count(atoms, limits)
     depth = 1 + paired_count + max((len(rows[chain.name]) for chain in chains), default=0)
@@ -153,11 +139,7 @@ def _paired_alignments(atoms: Atoms) -> list[Alignment]:
 
 
 def _paired_count(atoms: Atoms, limits: AlignmentLimits) -> int:
-    """Return the number of paired rows, each chain's query included.
-
-    Raises:
-        InputError: the paired alignments of two chains have different numbers of rows.
-    """
+    """Return the number of paired rows, each chain's query included."""
     limit = min(limits.paired_rows, limits.paired_read)
     counts = {min(len(alignment), limit) for alignment in _paired_alignments(atoms)}
     if len(counts) > 1:
@@ -177,7 +159,6 @@ def _rows(alignment: Alignment, chain: Chain, limit: int) -> _Rows:
 
 
 def _sequence(chain: Chain) -> str:
-    """Return the sequence of a polymer."""
     assert isinstance(chain.entity, Polymer)
     return chain.entity.sequence
 

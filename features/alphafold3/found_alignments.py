@@ -28,7 +28,6 @@ class AlignedJob:
     """A job whose chains have their alignments.
 
     Attributes:
-        job: the job.
         notes: what is not known or assumed, one sentence each, for the user.
         paired_rows: number of paired rows after the queries.
     """
@@ -44,11 +43,6 @@ def add_alignments(
     """Return a job with the alignments of a search, and with paired rows if it has several proteins.
 
     Alignments of the job itself stay. If it has paired rows for any chain, these are the only ones.
-
-    Args:
-        job: the job.
-        found: decompressed A3M by sequence; see `Job.proteins_to_search`.
-        settings: which rows are paired.
 
     Raises:
         InputError: an alignment cannot be read, or belongs to another sequence.
@@ -90,7 +84,6 @@ def _with_paired_rows(job: Job, notes: list[str], settings: PairingSettings) -> 
 
 
 def _proteins(job: Job) -> list[Polymer]:
-    """Return the proteins of a job."""
     return [
         entity
         for entity in job.entities
@@ -99,7 +92,6 @@ def _proteins(job: Job) -> list[Polymer]:
 
 
 def _chains(polymer: Polymer) -> str:
-    """Return the chains of a polymer in words."""
     return f"chain{'s' if len(polymer.chains) > 1 else ''} {', '.join(polymer.chains)}"
 
 

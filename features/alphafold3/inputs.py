@@ -23,10 +23,8 @@ class Settings:
 
     Attributes:
         seed: seed of conformers, their rotations and the choice of alignment rows.
-        templates: number of templates.
         chiral_residues: see `features.chemistry.conformers.ConformerGenerator`.
         max_tokens: largest number of tokens; None without limit.
-        limits: numbers of alignment rows.
     """
 
     seed: int = 42
@@ -42,8 +40,6 @@ class Sample:
 
     Attributes:
         atoms: its atoms, which name the rows of the predicted coordinates.
-        tokens: its tokens.
-        conformers: the reference conformer of each molecule.
         features: the network's inputs, as ALL_ATOM lists them.
     """
 
@@ -101,11 +97,7 @@ def _alignment_features(job: Job, atoms: Atoms, tokens: Tokens, settings: Settin
 
 
 def _conformers(job: Job, atoms: Atoms, generator: ConformerGenerator) -> tuple[Conformer, ...]:
-    """Return the conformers of all reference molecules.
-
-    Raises:
-        InvalidMolecule: RDKit finds none for a ligand drawn by the user, which the dictionary does not have.
-    """
+    """Return the conformers of all reference molecules."""
     conformers = generator.generate_all([(x.component, x.in_polymer) for x in atoms.molecules])
     for index, (molecule, conformer) in enumerate(zip(atoms.molecules, conformers, strict=True)):
         smiles = molecule.component.smiles

@@ -16,13 +16,7 @@ _FIRST_CHARACTER, _CHARACTERS = 32, 64
 def reference_features(
     atoms: Atoms, conformers: Sequence[Conformer], rotations: np.random.Generator
 ) -> dict[str, np.ndarray]:
-    """Return the features of a job's atoms; see `msa.base.network_inputs.ALL_ATOM`.
-
-    Args:
-        atoms: the atoms.
-        conformers: conformer of each reference molecule.
-        rotations: source of a rotation and a translation for each.
-    """
+    """Return the features of a job's atoms; see `msa.base.network_inputs.ALL_ATOM`."""
     positions, masks, charges = [], [], []
     for molecule, conformer in zip(atoms.molecules, conformers, strict=True):
         mask = conformer.mask[molecule.kept]
@@ -65,7 +59,6 @@ def move_randomly(positions: np.ndarray, mask: np.ndarray, source: np.random.Gen
 
 
 def _normalised(vector: np.ndarray) -> np.ndarray:
-    """Return a vector of length one."""
     return vector / np.linalg.norm(vector)
 
 

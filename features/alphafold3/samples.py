@@ -86,12 +86,6 @@ def sample_path(root: Path, key: str) -> Path:
 def write_sample(root: Path, key: str, job: Job, sample: Sample) -> Path:
     """Write an entry atomically, replacing an existing one, and return its path.
 
-    Args:
-        root: folder of the cache.
-        key: result of `sample_key`.
-        job: the job.
-        sample: its inputs.
-
     Raises:
         UnwritableFolder, OSError: the cache cannot be written.
     """
@@ -153,7 +147,6 @@ def read_sample(path: Path, key: str | None = None) -> Sample:
 
 
 def _metadata(data: bytes) -> dict[str, Any]:
-    """Return the metadata of an entry."""
     length = int.from_bytes(data[:8], "little")
     header = json.loads(data[8 : 8 + length])
     content = header.get("__metadata__", {}).get(FORMAT)
@@ -251,7 +244,6 @@ def _conformer_arrays(conformers: tuple[Conformer, ...]) -> dict[str, np.ndarray
 
 
 def _conformers(arrays: Mapping[str, np.ndarray], layout: list[Any]) -> Iterator[Conformer]:
-    """Yield the conformers of the arrays of `_conformer_arrays`."""
     end = 0
     for source, count in layout:
         start, end = end, end + count
@@ -260,11 +252,7 @@ def _conformers(arrays: Mapping[str, np.ndarray], layout: list[Any]) -> Iterator
 
 
 def load_sample(root: Path, key: str) -> Sample | None:
-    """Return a cached sample; None if the cache has none.
-
-    Raises:
-        CorruptEntryError: see `read_sample`.
-    """
+    """Return a cached sample; None if the cache has none."""
     with contextlib.suppress(FileNotFoundError, NotADirectoryError, PermissionError):
         return read_sample(sample_path(root, key), key)
     return None

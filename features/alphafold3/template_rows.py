@@ -67,11 +67,7 @@ def templates_of_hits(hits: TemplateHits, count: int = 4) -> list[ChainTemplate]
 
 
 def own_templates(polymer: Polymer, count: int = 4) -> list[ChainTemplate]:
-    """Return the first templates that the user gives to a protein.
-
-    Raises:
-        InputError: see `features.templates.own_templates.read_own_template`.
-    """
+    """Return the first templates that the user gives to a protein."""
     result = []
     for number, template in enumerate((polymer.templates or ())[:count], 1):
         chain = read_own_template(template, number, polymer.chains[0])
@@ -94,9 +90,6 @@ def lay_templates(
         tokens: its tokens.
         found: templates of a search by sequence, best first.
         count: number of templates; rows beyond the templates of a chain are gaps.
-
-    Raises:
-        InputError: see `own_templates`.
     """
     classes = np.full((count, len(tokens)), residue_classes.GAP, np.int64)
     beta = np.full((count, len(tokens), 3), np.nan)

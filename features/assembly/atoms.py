@@ -22,7 +22,6 @@ class Residue:
     """A residue of a polymer or of a ligand.
 
     Attributes:
-        component: its component.
         number: 1-based number in its chain.
         leaving: bool [A], whether an atom of the component is left out.
         joined: bool [A], those of them that leave at bonds to residues of the same ligand.
@@ -36,15 +35,7 @@ class Residue:
 
 @dataclass(frozen=True, eq=False)
 class Chain:
-    """One copy of an entity.
-
-    Attributes:
-        name: chain id.
-        entity: its entity.
-        entity_index: index of the entity in the job.
-        kind: kind of chain.
-        residues: its residues.
-    """
+    """One copy of an entity."""
 
     name: str
     entity: Polymer | Ligand
@@ -73,7 +64,6 @@ class Atoms:
     """All atoms that are predicted, chain by chain and residue by residue.
 
     Attributes:
-        chains: the chains.
         molecules: the reference molecules; those of a chain are adjacent.
         chain: int [A], index of the chain.
         residue: int [A], 1-based number of the residue in its chain.
@@ -201,11 +191,6 @@ def _polymer_components(
 
 
 def _resolve_bonds(job: Job, chains: Sequence[Chain]) -> list[tuple[_End, _End]]:
-    """Return the ends of the declared bonds.
-
-    Raises:
-        InputError: an end does not exist, both ends are one atom, or two bonds have the same ends.
-    """
     index = {chain.name: number for number, chain in enumerate(chains)}
     seen: set[frozenset[tuple[int, int, int]]] = set()
     result = []

@@ -12,7 +12,6 @@ class Modification:
 
     Attributes:
         position: 1-based position in the sequence.
-        code: component code of the residue.
     """
 
     position: int
@@ -24,7 +23,6 @@ class OwnTemplate:
     """A structure that the user gives as template of a chain.
 
     Attributes:
-        text: the structure as mmCIF.
         query_positions: 0-based positions in the sequence.
         template_positions: 0-based positions in the template's chain, one for each of the query's.
         chain: id of the template's chain; None for its only one.
@@ -49,7 +47,6 @@ class Polymer:
     """A protein, RNA or DNA with its copies.
 
     Attributes:
-        kind: kind of polymer.
         sequence: upper-case letters.
         chains: chain ids, one per copy.
         modifications: modified residues.
@@ -103,9 +100,7 @@ class BondedAtom:
     """One end of a covalent bond.
 
     Attributes:
-        chain: chain id.
         residue: 1-based number of the residue in its chain.
-        atom: name of the atom.
     """
 
     chain: str
@@ -121,8 +116,6 @@ class Bond:
     """A covalent bond that no sequence implies.
 
     Attributes:
-        first: one end.
-        second: the other end.
         line: 1-based line in the file of the job.
     """
 
@@ -136,12 +129,9 @@ class Job:
     """The molecules to predict, with their bonds and seeds.
 
     Attributes:
-        name: name of the job.
-        entities: its molecules.
         bonds: covalent bonds between them.
         seeds: seeds of the predictions; empty if the file gives none.
         components: mmCIF of components that the user defines; empty without.
-        path: the job's file, for errors.
         line: 1-based line where it begins.
     """
 

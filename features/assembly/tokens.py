@@ -69,9 +69,6 @@ class JobSize:
     """The size of a job.
 
     Attributes:
-        tokens: number of tokens.
-        atoms: number of atoms.
-        chains: number of chains.
         rows: most rows of an alignment that the job itself gives, its query included; 0 without.
     """
 
@@ -82,11 +79,7 @@ class JobSize:
 
 
 def job_size(job: Job) -> JobSize:
-    """Return the size of a job, without conformers and searches.
-
-    Raises:
-        InputError: see `build_atoms`.
-    """
+    """Return the size of a job, without conformers and searches."""
     atoms = build_atoms(job)
     alignments = [
         alignment

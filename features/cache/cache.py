@@ -92,7 +92,6 @@ def read_entry(
 
     Raises:
         CorruptEntryError: the entry is truncated, altered, foreign, or has another format version or key.
-        OSError: the file cannot be read.
     """
     data = Path(path).read_bytes()
     with corrupt_entry_errors(path):
@@ -147,10 +146,6 @@ class FeatureCache:
     def load(self, key: str, verify: bool = True) -> dict[str, np.ndarray]:
         """Load the features of an entry.
 
-        Args:
-            key: result of `cache_key`.
-            verify: see `read_entry`.
-
         Raises:
             FileNotFoundError: the cache has no such entry.
             CorruptEntryError: the entry is damaged or has a different key.
@@ -162,18 +157,12 @@ class FeatureCache:
     ) -> tuple[dict[str, np.ndarray], bool]:
         """Load the features of alignments, or compute and store them.
 
-        Args:
-            alignments: see `features.alphafold2.deterministic.make_features`.
-            overwrite: whether to compute and store the features even if the cache has them.
-            verify: see `read_entry`.
-
         Returns:
             The features, and whether they were loaded from the cache.
 
         Raises:
             InputError: the alignments have different queries.
             CorruptEntryError: the entry is damaged; `overwrite` replaces it.
-            OSError: the cache cannot be read or written.
         """
         sources = [alignment.source for alignment in alignments]
         return self.load_or_compute(
@@ -210,11 +199,7 @@ class FeatureCache:
 
 
 def find_problem(entry: CacheEntry) -> str | None:
-    """Read a whole entry and return the reason why it is invalid; None if it is valid or was removed.
-
-    Raises:
-        OSError: the file cannot be read.
-    """
+    """Read a whole entry and return the reason why it is invalid; None if it is valid or was removed."""
     if entry.problem is not None:
         return entry.problem
     with contextlib.suppress(FileNotFoundError):

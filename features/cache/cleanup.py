@@ -69,11 +69,7 @@ def _reason_to_prune(entry: CacheEntry, settings: PruneSettings) -> str | None:
 
 
 def remove_entry(entry: CacheEntry) -> bool:
-    """Remove an entry unless it was rewritten since it was listed; return whether it was removed.
-
-    Raises:
-        OSError: the file cannot be removed.
-    """
+    """Remove an entry unless it was rewritten since it was listed; return whether it was removed."""
     try:
         if entry.path.stat().st_mtime != entry.written:
             return False
@@ -88,33 +84,22 @@ def temporary_prefix(root: Path, key: str) -> Path:
     return root / _TEMPORARY_FOLDER / f"{key}.{process_tag()}."
 
 
-def find_abandoned(root: Path, include_legacy: bool = False) -> list[Path]:
-    """Find temporary files in a cache whose writers have ended.
-
-    Args:
-        root: the cache.
-        include_legacy: also look in the folders of entries, where earlier versions wrote temporary files;
-            this reads every folder.
-
-    Raises:
-        OSError: a folder cannot be read.
-    """
-    paths = list((root / _TEMPORARY_FOLDER).glob("*.tmp"))
-    if include_legacy:
-        paths += [*root.glob("[0-9a-f][0-9a-f]/.*.tmp"), *root.glob(".failures*.tmp")]
+def find_abandoned(root: Path) -> list[Path]:
+    """Find temporary files in a cache whose writers have ended."""
+    paths = [*(root / _TEMPORARY_FOLDER).glob("*.tmp"), *root.glob(".failures*.tmp")]
     if not paths:
         return []
     old = file_system_time(root) - ABANDONED_AFTER
     return [path for path in sorted(paths) if is_abandoned(path, old)]
 
 
-def remove_abandoned(root: Path, include_legacy: bool = False) -> list[Path]:
+def remove_abandoned(root: Path) -> list[Path]:
     """Remove the files that `find_abandoned` returns, and return them; the cache need not exist.
 
     Raises:
         OSError: a folder cannot be read, or a file cannot be removed.
     """
-    abandoned = find_abandoned(root, include_legacy)
+    abandoned = find_abandoned(root)
     for path in abandoned:
         path.unlink(missing_ok=True)
     return abandoned

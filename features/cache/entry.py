@@ -106,7 +106,6 @@ def read_entry_metadata(path: str | os.PathLike[str]) -> dict[str, Any]:
 
     Raises:
         CorruptEntryError: the header is damaged, or of another format version.
-        OSError: the file cannot be read.
     """
     with Path(path).open("rb") as stream:
         data = stream.read(8)
@@ -124,12 +123,7 @@ def is_complex_entry(metadata: Mapping[str, Any]) -> bool:
 
 
 def _parse_header(data: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the header of a safetensors file without its metadata, and the metadata of the entry.
-
-    Raises:
-        CorruptEntryError: the file is not an entry, or of another format version.
-        ValueError: the header is not valid JSON.
-    """
+    """Return the header of a safetensors file without its metadata, and the metadata of the entry."""
     length = int.from_bytes(data[:8], "little")
     if len(data) < 8 or length > len(data) - 8:
         raise CorruptEntryError("damaged cache entry (truncated)")
@@ -177,7 +171,6 @@ class CacheEntry:
     """An entry as described by its file's name, size and header.
 
     Args:
-        path: the file.
         size: bytes.
         written: modification time, in seconds since 1970.
         metadata: result of `read_entry_metadata`; empty if the header cannot be read.
@@ -216,11 +209,7 @@ class CacheEntry:
 
 
 def list_entries(root: Path) -> Iterator[CacheEntry]:
-    """Yield all entries of a cache, sorted by key; only the headers are read.
-
-    Raises:
-        OSError: an entry cannot be read.
-    """
+    """Yield all entries of a cache, sorted by key; only the headers are read."""
     for key in entry_keys(root):
         path = entry_path(root, key)
         # another process may have removed it since the folder was read

@@ -29,7 +29,6 @@ class Component:
     Attributes:
         code: its code in the dictionary, or the name of a ligand drawn by the user.
         type: its type in the dictionary, upper case, such as `L-PEPTIDE LINKING`.
-        names: names of its atoms.
         elements: their symbols, upper case.
         charges: int [A], formal charges.
         leaving: bool [A], whether an atom leaves when the component is linked to another.
@@ -107,10 +106,6 @@ _BOND_TEXT = ("atom_id_1", "atom_id_2", "value_order")
 def parse_components(text: str, path: str | None) -> dict[str, Component]:
     """Parse components in mmCIF, as AlphaFold 3's `userCCD` has them.
 
-    Args:
-        text: mmCIF with one block per component.
-        path: file name for errors.
-
     Raises:
         InputError: not mmCIF, or a block without atoms.
     """
@@ -181,7 +176,6 @@ def _build(
 
 
 def _text(column: object) -> list[str]:
-    """Return a column of the dictionary as text."""
     return [str(value) for value in column.as_array(str, masked_value="?")]  # type: ignore[attr-defined]
 
 
@@ -202,11 +196,7 @@ def _first(block: gemmi.cif.Block, tag: str) -> str:
 
 
 def _cif_column(block: gemmi.cif.Block, tag: str, length: int) -> list[str]:
-    """Return the values of a tag, or question marks if the block lacks it.
-
-    Raises:
-        ValueError: the tag has another number of values.
-    """
+    """Return the values of a tag, or question marks if the block lacks it."""
     values = [str(gemmi.cif.as_string(value)) or "?" for value in block.find_values(tag)]
     if values and len(values) != length:
         raise ValueError(f"{tag} has {len(values):,} values instead of {length:,}")

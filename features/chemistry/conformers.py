@@ -26,6 +26,8 @@ _MAX_SEED = 10**9
 # messages about molecules that get the dictionary's coordinates; RDKit can block them in one thread only
 rdBase.LogToPythonLogger()
 logging.getLogger("rdkit").disabled = True
+# seconds for an attempt, after which the next is made
+_TIME_LIMIT = 120
 # conformers made at once, the threads that make them, and those that are kept
 _AHEAD, _MOST_THREADS, _KEPT = 128, 16, 2**15
 
@@ -38,7 +40,6 @@ class Conformer:
         positions: float32 [A, 3] in Å; zeros where there are none.
         mask: bool [A], whether an atom has coordinates.
         charges: int [A], formal charges after RDKit's clean-up.
-        source: origin of the coordinates.
     """
 
     positions: np.ndarray = field(repr=False)
@@ -54,7 +55,6 @@ class _Attempt(NamedTuple):
     chiral: bool
     options: tuple[str, ...]
     seed: int
-    time_limit: int
 
 
 class ConformerGenerator:
@@ -64,27 +64,16 @@ class ConformerGenerator:
     last jobs are kept, so that the jobs of a screen share those of their protein.
 
     Args:
-        seed: seed of the stream.
         chiral_residues: give the residues of polymers the handedness of the dictionary. OpenFold3 0.5.0 does
             so for ligands only, and draws the handedness of residues at random; False reproduces that.
-        time_limit: seconds for an attempt, after which the next is made.
     """
 
-    def __init__(self, seed: int, chiral_residues: bool = True, time_limit: int = 120) -> None:
+    def __init__(self, seed: int, chiral_residues: bool = True) -> None:
         self._random = random.Random(seed)
         self._chiral_residues = chiral_residues
-        self._time_limit = time_limit
-
-    def generate(self, component: Component, in_polymer: bool = False) -> Conformer:
-        """Return a conformer of one component; see `generate_all`."""
-        return self.generate_all([(component, in_polymer)])[0]
 
     def generate_all(self, components: Sequence[tuple[Component, bool]]) -> list[Conformer]:
-        """Return a conformer of each component; from the dictionary, or an empty one, if RDKit finds none.
-
-        Args:
-            components: each with whether it is a residue of a polymer.
-        """
+        """Return a conformer of each component; from the dictionary, or an empty one, if RDKit finds none."""
         requests = [(x, self._chiral_residues or not in_polymer) for x, in_polymer in components]
         result: list[Conformer] = []
         while len(result) < len(requests):
@@ -119,7 +108,7 @@ class ConformerGenerator:
     def _draw(
         self, stream: random.Random, component: Component, chiral: bool, options: tuple[str, ...]
     ) -> _Attempt:
-        return _Attempt(component, chiral, options, stream.randint(0, _MAX_SEED), self._time_limit)
+        return _Attempt(component, chiral, options, stream.randint(0, _MAX_SEED))
 
 
 @lru_cache(maxsize=512)
@@ -144,7 +133,7 @@ def _embed(attempt: _Attempt) -> tuple[np.ndarray, np.ndarray] | None:
     parameters: Any = rdDistGeom.ETKDGv3()
     parameters.clearConfs = False
     parameters.randomSeed = attempt.seed
-    parameters.timeout = attempt.time_limit
+    parameters.timeout = _TIME_LIMIT
     for option in attempt.options:
         setattr(parameters, option, True)
     prepared = _molecule(attempt.component, attempt.chiral)

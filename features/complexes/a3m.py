@@ -30,11 +30,7 @@ class ChainA3m:
 
     @classmethod
     def parse(cls, data: bytes) -> "ChainA3m":
-        """Parse the decompressed content of a file with rows as `foldcli search` writes them.
-
-        Raises:
-            InputError: see `msa.alignments.files.read_alignment`.
-        """
+        """Parse the decompressed content of a file with rows as `foldcli search` writes them."""
         alignment = parse_alignment(data)
         return cls(a3m_rows(data), DistinctRows.of(alignment), make_features([alignment]))
 
@@ -69,11 +65,6 @@ def write_paired_a3m(
 ) -> int:
     """Write the A3M file of a complex; features read from it equal those of `complex_features`.
 
-    Args:
-        stream: text stream.
-        chains: the A3M file of each chain.
-        settings: which rows are paired.
-
     Returns:
         The number of paired and unpaired rows after the queries.
     """
@@ -89,11 +80,6 @@ def pair_a3m(
     entities: Sequence[ChainA3m], copies: Sequence[int], settings: PairingSettings = DEFAULT_PAIRING
 ) -> tuple[list[list[A3mRow | None]], list[list[A3mRow]]]:
     """Return the paired and the unpaired rows of the entities of a complex, as text.
-
-    Args:
-        entities: the A3M file of each distinct chain.
-        copies: number of chains of each.
-        settings: which rows are paired.
 
     Returns:
         The paired rows after the queries: for each, the row of every entity, None without a partner. Its

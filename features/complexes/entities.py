@@ -50,10 +50,8 @@ class Entity:
 
     Attributes:
         aatype: int32 [R], residue codes of the query.
-        copies: number of chains with this sequence.
         paired: the entity's part of the paired rows: row k belongs to row k of all other entities, and row 0
             is the query. Ignored if there is only one entity.
-        unpaired: the other rows.
         deletion_mean: float32 [R], mean over the chain's own alignment.
         templates: the features that `features.templates.template_features.no_templates` returns, for any
             number of templates.

@@ -78,10 +78,6 @@ def in_input_order(features: Mapping[str, np.ndarray], rows: ComplexRows) -> dic
     """Return the features of a complex with the chains in the order of the input instead of by entity.
 
     The network accepts any order; its predictions have the same one.
-
-    Args:
-        features: result of `features_of_rows`.
-        rows: the rows that it was computed from.
     """
     chains_by_entity = [
         chain

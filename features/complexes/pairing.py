@@ -48,7 +48,6 @@ class PairingCandidates:
         rows: int [P], indices of rows in the entity's alignment.
         species: bytes [P], not empty.
         identities: int [P], residues that equal the query's.
-        copies: number of chains of the entity.
     """
 
     rows: np.ndarray = field(repr=False)

@@ -20,7 +20,6 @@ class ComplexRows:
     """The rows of a complex's alignment by entity, entities in the order of their first chains.
 
     Attributes:
-        sequences: residues of each entity.
         order: entity of each chain in the order of the input, from 0.
         paired: each entity's part of the paired rows: row k of all entities belongs together, and row 0 is
             the query.
@@ -101,7 +100,6 @@ class DistinctRows:
     Attributes:
         first: int64, ascending: indices of the rows that equal no earlier one.
         numbers: int64 [rows], index of each row among the distinct ones.
-        species: species of all rows.
     """
 
     first: np.ndarray = field(repr=False)

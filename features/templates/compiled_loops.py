@@ -103,14 +103,7 @@ def descend(chain, after, max_rounds, closed):  # type: ignore[no-untyped-def]
 
 @kernel
 def _turn(chain, after, residue, atom):  # type: ignore[no-untyped-def]
-    """Turn all atoms after a bond, to bring the last residue as close as possible to its target.
-
-    Args:
-        chain: see `descend`.
-        after: see `descend`.
-        residue: residue of the bond.
-        atom: first atom of the bond: 0 for N-CA, 1 for CA-C.
-    """
+    """Turn all atoms after a bond, to bring the last residue as close as possible to its target."""
     last = len(chain) - 1
     origin = _atom(chain, residue, atom)
     axis = _direction(origin, _atom(chain, residue, atom + 1))

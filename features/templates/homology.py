@@ -45,7 +45,6 @@ class HomologyModel:
     """A model copied from a template.
 
     Args:
-        template: the template.
         aatype: int64 [residues], residue types of the query.
         positions: float32 [residues, 37, 3], Å; 0 for absent atoms.
         mask: bool [residues, 37], atoms of the model; residues that are left out have none.

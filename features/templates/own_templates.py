@@ -117,9 +117,6 @@ def own_template_hits(
         templates: its templates, the first of which are used.
         chain: name of the chain.
         count: largest number of templates.
-
-    Raises:
-        InputError: see `read_own_template`.
     """
     candidates: list[TemplateCandidate] = []
     chains, unusable = [], []

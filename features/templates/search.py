@@ -61,13 +61,10 @@ def _profile_query(rows: np.ndarray, sequence: str, name: str) -> ProfileQuery:
 
 
 def search_templates(
-    query: FastaRecord,
-    library: StructureLibrary,
-    settings: TemplateSettings | None = None,
-    engine: Engine | None = None,
+    query: FastaRecord, library: StructureLibrary, settings: TemplateSettings | None = None
 ) -> TemplateHits:
     """Find templates for one query; see `search_templates_many`."""
-    ((_, hits),) = search_templates_many([query], library, settings, engine)
+    ((_, hits),) = search_templates_many([query], library, settings)
     return hits
 
 

@@ -36,14 +36,6 @@ def select_templates(
 ) -> TemplateHits:
     """Reject unusable hits, and rank the rest.
 
-    Args:
-        query: residues of the query.
-        hits: its hits in the library.
-        profile: the profile that was searched with.
-        of_family: whether it is a family profile.
-        library: the library.
-        settings: see TemplateSettings.
-
     Raises:
         InputError: the coordinates of a chain are damaged.
     """

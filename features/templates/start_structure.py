@@ -22,13 +22,8 @@ def read_start(path: str | os.PathLike[str], lengths: Sequence[tuple[str, int]])
     Atoms without coordinates are NaN, except that a CB is placed where the backbone has coordinates, because
     the structure may have other residue types. Chains correspond in their order.
 
-    Args:
-        path: an mmCIF or PDB file.
-        lengths: name and number of residues of the target's chains.
-
     Raises:
         InputError: the file is no structure, or has another number of protein chains or residues.
-        OSError: the file cannot be read.
     """
     chains = read_chains(path, min_residues=1)
     if len(chains) != len(lengths):

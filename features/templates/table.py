@@ -28,12 +28,7 @@ def write_template_table(
 def write_complex_template_table(
     stream: IO[str], chains: Sequence[tuple[str, TemplateHits, Sequence[tuple[str, str]]]]
 ) -> None:
-    """Write the candidates of the distinct chains of a complex, with the chain as additional first column.
-
-    Args:
-        stream: text stream.
-        chains: for each distinct chain, its name, and `hits` and `unusable` of `write_template_table`.
-    """
+    """Write the candidates of the distinct chains of a complex, with the chain as additional first column."""
     stream.write("\t".join(("chain", *COLUMNS)) + "\n")
     for name, hits, unusable in chains:
         for row in _rows(hits, unusable):

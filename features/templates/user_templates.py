@@ -63,7 +63,6 @@ def open_or_build_library(
 
     Raises:
         InputError: there is no usable chain, or the library is damaged.
-        OSError: the cache cannot be written.
     """
     if is_library(path):
         return StructureLibrary.open(path)
@@ -86,7 +85,6 @@ def library_of_files(
 
     Raises:
         InputError: there is no usable chain, or a path does not exist.
-        OSError: the cache cannot be written.
     """
     from features.templates.library.build import build_library
     from features.templates.library.structure_files import find_structure_files
@@ -118,7 +116,6 @@ def read_hit_file(path: str | os.PathLike[str]) -> dict[str, list[str]]:
 
     Raises:
         InputError: a line has no two columns, or there are no hits.
-        OSError: the file cannot be read.
     """
     hits: dict[str, list[str]] = {}
     for number, line in enumerate(read_bytes(path).decode("utf-8", "replace").splitlines(), 1):
@@ -175,7 +172,6 @@ def select_from_mirror(names: Sequence[str], mirror: Path, folder: Path) -> Sele
 
     Raises:
         InputError: the mirror does not exist.
-        OSError: the library cannot be written.
     """
     from features.templates.library.build import write_library
 

@@ -39,10 +39,8 @@ class KnownComplex:
     """A complex with features and labels.
 
     Attributes:
-        sample: its inputs.
         positions: float32 [A, 3], Å.
         resolved: bool [A].
-        molecules: its molecules.
     """
 
     sample: Sample
@@ -53,15 +51,7 @@ class KnownComplex:
 
 @dataclass(frozen=True, eq=False)
 class TrainingSample:
-    """A crop of a complex.
-
-    Attributes:
-        name: name of the complex.
-        place: the chain or interface that it was drawn for.
-        features: inputs of the network.
-        crop: molecules of the crop.
-        whole: the complex.
-    """
+    """A crop of a complex."""
 
     name: str
     place: Place
@@ -72,14 +62,7 @@ class TrainingSample:
 
 @dataclass(frozen=True)
 class Entry:
-    """A complex in the list of a folder.
-
-    Attributes:
-        name: name of its file.
-        sample: key of its inputs.
-        coordinates: key of its coordinates.
-        contacts: its chains.
-    """
+    """A complex in the list of a folder."""
 
     name: str
     sample: str
@@ -102,7 +85,6 @@ def write_complex(known: ExperimentalComplex, name: str, folder: Path, settings:
 
     Raises:
         InputError: the complex has too many tokens.
-        OSError: the folder cannot be written.
     """
     check_tokens(known.job, len(build_tokens(known.atoms)), settings)
     sample, coordinates = _write_arrays(known, folder, settings)
@@ -183,9 +165,6 @@ def _read_lists(folder: Path) -> tuple[list[Entry], dict[str, str]]:
 
 class ComplexSet:
     """The complexes of a folder.
-
-    Args:
-        folder: a folder with the lists of `write_index`.
 
     Raises:
         InputError: the folder contains no complexes, lacks one of the lists, or is of another version.

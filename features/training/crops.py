@@ -29,7 +29,6 @@ class CropWeights:
     """Shares of the kinds of crops; they are AlphaFold 3's of initial training.
 
     Attributes:
-        contiguous: stretches of chains.
         spatial: tokens around one of any place.
         interface: tokens around one that is in contact with another chain.
     """

@@ -36,7 +36,6 @@ class ExperimentalComplex:
 
     Attributes:
         job: its molecules; chains have the names of the file, with a number for further copies.
-        atoms: the atoms of the job.
         positions: float32 [A, 3] in Å; 0 where not resolved.
         resolved: bool [A].
         release_date: first release of the entry, YYYY-MM-DD; None if unknown.
@@ -71,7 +70,6 @@ def read_complex(path: str | os.PathLike[str], max_chains: int = 300) -> Experim
     Raises:
         InputError: the file is not a structure, is damaged, has no molecule that can be used or too many
             chains, or has a bond to an atom that its residue does not have.
-        OSError: the file cannot be read.
     """
     file = read_structure(path, keep_modified=True)
     structure, remarks = file.structure, list(file.remarks)

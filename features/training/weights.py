@@ -29,14 +29,7 @@ KIND_WEIGHTS = {
 
 @dataclass(frozen=True)
 class Place:
-    """A chain or an interface that samples are drawn for.
-
-    Attributes:
-        entry: index of the complex.
-        chains: index of the chain, or of both chains of an interface.
-        kinds: their kinds.
-        cluster: the clusters of its chains, in the order of their names.
-    """
+    """A chain or an interface that samples are drawn for."""
 
     entry: int
     chains: tuple[int, ...]
@@ -49,8 +42,6 @@ class ChainContacts:
     """The chains of a complex that have resolved atoms, and which of them touch.
 
     Attributes:
-        chains: index of each chain.
-        kinds: its kind.
         molecules: its sequence, or its component codes joined by "-".
         contacts: pairs of chains that have an interface, by their indices.
     """

@@ -119,10 +119,6 @@ class Prediction:
 def predictions_of(files: TargetFiles, folder: Any = None) -> list[Prediction]:
     """Return the models of a finished target, best first.
 
-    Args:
-        files: the target's files.
-        folder: kept alive as long as the predictions.
-
     Raises:
         InputError: a model has no structure.
     """

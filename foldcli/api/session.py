@@ -101,9 +101,6 @@ class Session:
 
         Returns:
             The alignments, in the order of the queries.
-
-        Raises:
-            Exception: see `fold`.
         """
         owner = None if out is not None else _TemporaryFolder()
         folder = owner.path if owner else Path(out or "")
@@ -180,11 +177,7 @@ class Session:
             return _run(run, names, lambda name: predictions_of(files(name), owner))
 
     def _context(self, paths: list[str], folder: Path) -> click.Context:
-        """Return the command's context with its options, for inputs and a folder of results.
-
-        Raises:
-            ValueError: see the class.
-        """
+        """Return the command's context with its options, for inputs and a folder of results."""
         try:
             return command.make_context("fold", [*self._arguments, f"--out={folder}", "--", *paths])
         except click.UsageError as error:
@@ -224,11 +217,6 @@ class _TemporaryFolder:
 
 
 def _arguments(name: str, value: Any) -> list[str]:
-    """Return the arguments of an option on the command line.
-
-    Raises:
-        TypeError: there is no such option.
-    """
     option = f"--{name.replace('_', '-')}"
     known = (each for each in command.params if option in each.opts and each.name not in _NO_OPTIONS)
     if (parameter := next(known, None)) is None:
@@ -243,11 +231,7 @@ def _arguments(name: str, value: Any) -> list[str]:
 
 @contextmanager
 def _inputs(queries: Queries) -> "Iterator[list[str]]":
-    """Yield the files of queries; sequences are written to temporary ones, so that each can fail alone.
-
-    Raises:
-        ValueError: a name has white space, or is empty.
-    """
+    """Yield the files of queries; sequences are written to temporary ones, so that each can fail alone."""
     if isinstance(queries, Mapping):
         for name in queries:
             if name.split() != [name]:
@@ -269,9 +253,6 @@ def _run(call: Callable[[], object], names: list[str], read: Callable[[str], lis
         call: runs it.
         names: names of the targets; known after the run.
         read: returns the results of a target.
-
-    Raises:
-        Exception: see `Session.fold`.
     """
     try:
         call()

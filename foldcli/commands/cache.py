@@ -87,7 +87,7 @@ def stats(cache: Path, as_json: bool) -> None:
     from features.cache.cleanup import find_abandoned
 
     entries = _entries(cache)
-    temporary_files = find_abandoned(cache, include_legacy=True)
+    temporary_files = find_abandoned(cache)
     statistics = {
         "entries": len(entries),
         "bytes": sum(entry.size for entry in entries),
@@ -182,7 +182,7 @@ def prune(
         find_problem = find_damage
     selected = entries_to_prune(entries, PruneSettings(cutoff, max_size, absent_source, find_problem))
     removed = [(entry, reason) for entry, reason in selected if dry_run or remove_entry(entry)]
-    temporary_files = (find_abandoned if dry_run else remove_abandoned)(cache, include_legacy=True)
+    temporary_files = (find_abandoned if dry_run else remove_abandoned)(cache)
     action = "would be removed" if dry_run else "removed"
     for entry, reason in removed:
         logger.info("%s: %s: %s", entry.path, action, reason)
@@ -205,11 +205,7 @@ def prune(
 
 
 def _entries(cache: Path) -> "list[CacheEntry]":
-    """Return the entries of a cache; none if it is the default one and does not exist yet.
-
-    Raises:
-        InputError: the cache is not a folder.
-    """
+    """Return the entries of a cache; none if it is the default one and does not exist yet."""
     from features.cache.entry import list_entries
 
     if cache == default_feature_cache() and not cache.exists():
@@ -221,7 +217,6 @@ def _entries(cache: Path) -> "list[CacheEntry]":
 
 
 def _as_json(entry: "CacheEntry") -> dict[str, Any]:
-    """Return an entry as --json prints it."""
     rows, residues = entry.shape
     return {
         "key": entry.key,

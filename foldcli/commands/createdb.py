@@ -121,11 +121,7 @@ def command(
 
 
 def _check_options(values: Mapping[str, Any]) -> None:
-    """Check that exactly one task is requested, with options that it has.
-
-    Raises:
-        click.UsageError: names the problem.
-    """
+    """Check that exactly one task is requested, with options that it has."""
     of_mmseqs, splits = values["from_mmseqs"] is not None, values["parts"] is not None
     has_fasta, has_clusters = bool(values["fasta"]), values["clusters"] is not None
     structures, info = values["structures"], values["info"] is not None

@@ -36,12 +36,11 @@ _COLOURS = {"ok": "green", "warning": "yellow", "broken": "red"}
     "installed, or that of --params, and compare them with experiment.",
 )
 @options.json_option
-@click.option(
+@options.number_option(
     "--time-limit",
-    type=click.FloatRange(0, min_open=True),
-    metavar="SECONDS",
+    numbers=click.FloatRange(0, min_open=True),
     default=300.0,
-    show_default=True,
+    metavar="SECONDS",
     help="Time limit of one check; the first run also compiles kernels.",
 )
 @options.logging_options

@@ -273,11 +273,7 @@ def path(folder: Path | None) -> None:
 
 
 def _installed(folder: Path | None) -> "list[ParameterSource]":
-    """Return the parameter files in a folder, by default the one that predictions use.
-
-    Raises:
-        MissingError: there are none.
-    """
+    """Return the parameter files in a folder, by default the one that predictions use."""
     folder = folder or default_folder()
     sources = _find_installed(folder)
     if not sources:

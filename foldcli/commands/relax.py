@@ -30,20 +30,17 @@ if TYPE_CHECKING:
     help="Device; auto is a GPU if OpenMM can use one.",
 )
 @click.option("--use-gpu-relax", is_flag=True, help="Same as --device gpu.")
-@click.option(
+@options.number_option(
     "--max-rounds",
-    type=click.IntRange(1),
-    metavar="N",
+    numbers=click.IntRange(1),
     default=3,
-    show_default=True,
     help="Maximum number of relaxations; each removes the restraints of residues that still have violations.",
 )
-@click.option(
+@options.number_option(
     "--max-seconds",
-    type=click.FloatRange(0, min_open=True),
-    metavar="SECONDS",
+    numbers=click.FloatRange(0, min_open=True),
     default=1800,
-    show_default=True,
+    metavar="SECONDS",
     help="Time after which the relaxation of a file fails.",
 )
 @options.threads_option

@@ -7,7 +7,7 @@ import click
 from foldcli.errors import SomeTargetsFailed, describe
 from foldcli.logs import logger
 from foldcli.options import common as options
-from foldcli.outputs.archive import write_archive
+from foldcli.outputs.done import write_archive
 from foldcli.report import ReportSettings
 from msa.base.errors import InputError
 

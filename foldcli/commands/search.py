@@ -214,12 +214,7 @@ def _export_jobs(
 
 
 def _split_arguments(context: click.Context, arguments: tuple[str, ...]) -> tuple[list[str], str]:
-    """Return the queries and the database among the positional arguments; with a server, "" as database.
-
-    Raises:
-        click.UsageError: an argument is missing, one is given that --server does not allow, or a database is
-            among the queries.
-    """
+    """Return the queries and the database among the positional arguments; with a server, "" as database."""
     values = context.params
     server, database, profiles = values["server"], values["databases"][:1], values["profiles"]
     if server is not None:
@@ -242,11 +237,7 @@ def _split_arguments(context: click.Context, arguments: tuple[str, ...]) -> tupl
 
 
 def _refuse_local_options(context: click.Context) -> None:
-    """Refuse options and arguments of local searches, which have no meaning with --server.
-
-    Raises:
-        click.UsageError: one of these options is set.
-    """
+    """Refuse options and arguments of local searches, which have no meaning with --server."""
     for name in ("device", "threads", "databases"):
         if name in _given(context):
             name = name.replace("databases", "db")

@@ -45,19 +45,17 @@ _listening_options = options.combine(
         type=_AddressType(),
         help="Address for clients of ColabFold's MSA server; needs pip install 'foldcli[server]'.",
     ),
-    click.option(
+    options.number_option(
         "--drain",
-        type=click.FloatRange(0),
+        numbers=click.FloatRange(0),
         default=60.0,
-        show_default=True,
         metavar="SECONDS",
         help="Time limit for running requests to finish when the server stops.",
     ),
-    click.option(
+    options.number_option(
         "--max-request",
-        type=click.FloatRange(0.01, 1024),
+        numbers=click.FloatRange(0.01, 1024),
         default=16.0,
-        show_default=True,
         metavar="MIB",
         help="Maximum size of a request.",
     ),
@@ -84,20 +82,17 @@ _http_options = options.combine(
         metavar="FILE",
         help="Serve only the users in this file, a line name:secret for each.",
     ),
-    click.option(
+    options.number_option(
         "--max-waiting",
-        type=click.IntRange(1),
-        metavar="N",
+        numbers=click.IntRange(1),
         default=1000,
-        show_default=True,
         help="Maximum number of waiting sequences of a client, who may exceed it with a single ticket.",
     ),
-    click.option(
+    options.number_option(
         "--keep",
-        type=click.FloatRange(0),
-        metavar="DAYS",
+        numbers=click.FloatRange(0),
         default=7.0,
-        show_default=True,
+        metavar="DAYS",
         help="Time for which answered tickets are kept.",
     ),
 )
@@ -160,11 +155,7 @@ def command(
 def _refuse_http_options(
     context: click.Context, databases: tuple[str, ...], option_values: dict[str, Any]
 ) -> None:
-    """Refuse what --socket does not support.
-
-    Raises:
-        click.UsageError: there are several databases, or an option of --http is given.
-    """
+    """Refuse what --socket does not support."""
     if len(databases) > 1:
         raise click.UsageError("--socket takes one database.")
     for name in option_values:
@@ -181,7 +172,6 @@ def _http_service(
     drain: float,
     request_bytes: int,
 ) -> "HttpService":
-    """Return the server for --http."""
     import python_multipart  # noqa: F401 - starlette reads forms with it
 
     from foldcli.msa_server.service import HttpService

@@ -7,6 +7,7 @@ import click
 
 from foldcli.options import common as options
 from foldcli.options.command import GroupedCommand
+from foldcli.process_state import share_gpu_memory
 
 
 @click.command("train", cls=GroupedCommand, replacements={"--prepare": "use --unpack-only."})
@@ -71,11 +72,10 @@ from foldcli.options.command import GroupedCommand
     show_default=True,
     help="Device for training; with torchrun, each process uses one GPU.",
 )
-@click.option(
+@options.number_option(
     "--workers",
-    type=click.IntRange(0),
-    metavar="N",
-    show_default="the configuration's `workers`, else the cores this process may use",
+    numbers=click.IntRange(0),
+    default="the configuration's `workers`, else the cores this process may use",
     help="Number of processes per GPU that prepare samples.",
 )
 @options.logging_options
@@ -95,6 +95,7 @@ def command(
 
     For several GPUs: torchrun --nproc-per-node 2 -m foldcli train CONFIG -o RUN
     """
+    share_gpu_memory()
     from foldcli.training.run import TrainingOptions, train
 
     if run is None and not unpack_only:

@@ -26,21 +26,15 @@ _OF_MOLECULES = ("max_tokens", "max_release_date", "clusters", "shard")
     help="Folder to create, for --data of `foldcli train`; it appears once it is complete.",
 )
 @options.database_option
-@click.option(
+@options.number_option(
     "--held-out",
-    type=click.FloatRange(0, 1, max_open=True),
-    metavar="FRACTION",
+    numbers=click.FloatRange(0, 1, max_open=True),
     default=0.05,
-    show_default=True,
+    metavar="FRACTION",
     help="Fraction of the homology groups to hold out for validation; 0 trains on all chains.",
 )
-@click.option(
-    "--seed",
-    type=click.IntRange(0),
-    metavar="N",
-    default=0,
-    show_default=True,
-    help="Seed of the choice of held-out chains.",
+@options.number_option(
+    "--seed", numbers=click.IntRange(0), default=0, help="Seed of the choice of held-out chains."
 )
 @options.device_option("the searches")
 @options.threads_option
@@ -50,12 +44,10 @@ _OF_MOLECULES = ("max_tokens", "max_release_date", "clusters", "shard")
     is_flag=True,
     help="Make training data of all-atom networks: whole complexes with nucleic acids and ligands.",
 )
-@click.option(
+@options.number_option(
     "--max-tokens",
-    type=click.IntRange(1),
-    metavar="N",
+    numbers=click.IntRange(1),
     default=2048,
-    show_default=True,
     help="With --molecules: leave out complexes with more tokens (residues, and atoms of other molecules).",
 )
 @click.option(

@@ -52,12 +52,10 @@ def _capability(ctx: click.Context, param: click.Parameter, value: str | None) -
     show_default="bf16 if the GPU supports it",
     help="Number format of the network.",
 )
-@click.option(
+@options.number_option(
     "--max-length",
-    type=click.IntRange(0),
-    metavar="N",
+    numbers=click.IntRange(0),
     default=1024,
-    show_default=True,
     help="Compile search kernels for queries of up to this many residues; 0 compiles none.",
 )
 @options.logging_options

@@ -50,11 +50,6 @@ def compare_target(
 ) -> list[dict[str, Any]]:
     """Write NAME_comparison.json, and return its rows.
 
-    Args:
-        files: the target's files.
-        models: rank and tag of each model.
-        reference: the structure.
-
     Raises:
         InputError: the reference cannot be used, or has no sequence of the target.
     """

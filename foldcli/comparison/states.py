@@ -25,10 +25,6 @@ def group_models(files: TargetFiles, ranked: Sequence[ModelResult]) -> list[dict
     Each has `models` (tags, best first), `medoid` (the tag with the highest mean TM-score with the others)
     and `tm_score`, that of the medoid with the medoid of the first state.
 
-    Args:
-        files: the target's files, published.
-        ranked: models, best first.
-
     Raises:
         InputError, OSError: a structure cannot be read.
     """

@@ -20,7 +20,6 @@ def compare_file(path: str, reference: Molecules) -> dict[str, Any]:
 
     Raises:
         InputError: the file is not a structure, or has no chain of the reference.
-        OSError: the file cannot be read.
     """
     result = compare(read_molecules(path), reference)
     if result is None:

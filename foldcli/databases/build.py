@@ -108,7 +108,6 @@ def _describe_input(source: InputFile) -> str:
 
 
 def _describe_clusters(clusters: ClusterSummary) -> str:
-    """Return number and sizes of the clusters in one line."""
     return (
         f"{clusters.representatives:,} representatives, {clusters.residues:,} residues; the largest cluster "
         f"has {clusters.largest:,} sequences; from {clusters.table}"
@@ -116,7 +115,6 @@ def _describe_clusters(clusters: ClusterSummary) -> str:
 
 
 def _describe_part(whole: WholeDatabase) -> str:
-    """Return the number of a part and the size of the whole database in one line."""
     size = f"{whole.sequences:,} sequences, {whole.residues:,} residues"
     return f"{whole.part} of {whole.parts} of a database of {size}"
 

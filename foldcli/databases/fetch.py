@@ -35,14 +35,10 @@ class DatabaseFetch:
     """A database to fetch.
 
     Attributes:
-        source: the database.
         output: folder of the target database or structure library.
         url: address of the file, that of the source or of a mirror.
         local_file: a copy of the file on this machine; None to download it.
         sha256: SHA-256 that the file must have (hex); None if it is not known.
-        retries: see `Download`.
-        keep: keep the downloaded file.
-        build: settings of the database.
     """
 
     source: DatabaseSource
@@ -67,7 +63,6 @@ def fetch_database(fetch: DatabaseFetch, reporter: FetchReporter) -> DatabaseMan
         Unreachable: the file cannot be downloaded; see Download.
         InputError: the file is not the expected one, or holds no database.
         MissingError: the disk has too little space, or another process is fetching the same database.
-        OSError: a file cannot be written.
     """
     fetch.output.parent.mkdir(parents=True, exist_ok=True)
     with locked_work_folder(fetch.work):
@@ -118,11 +113,7 @@ def _check_space(folder: Path, needed: int) -> None:
 
 
 def _check_content(fetch: DatabaseFetch, path: Path, reporter: FetchReporter) -> None:
-    """Compare the file with its SHA-256, or a download with the published MD5; say if there is none.
-
-    Raises:
-        InputError: it differs.
-    """
+    """Compare the file with its SHA-256, or a download with the published MD5; say if there is none."""
     expected = fetch.sha256 or fetch.source.sha256.lower()
     md5 = "" if expected or fetch.local_file is not None else _published_md5(fetch, reporter)
     if not expected and not md5:
@@ -193,11 +184,7 @@ def _proteins(path: Path) -> Iterator[bytes]:
 
 
 def _rows(path: Path) -> Iterator[bytes]:
-    """Yield the rows of the alignments in an HH-suite database as FASTA, without gaps and consensus rows.
-
-    Raises:
-        InputError: the archive is damaged, or has no alignments.
-    """
+    """Yield the rows of the alignments in an HH-suite database as FASTA, without gaps and consensus rows."""
     has_alignments = False
     for name, content in _members(path):
         if name.endswith(_ALIGNMENTS):
@@ -218,11 +205,7 @@ def _rows(path: Path) -> Iterator[bytes]:
 
 
 def _unpack(path: Path, prefix: str, folder: Path) -> None:
-    """Unpack the files of a tar whose names have a prefix.
-
-    Raises:
-        InputError: the archive is damaged.
-    """
+    """Unpack the files of a tar whose names have a prefix."""
     for name, content in _members(path):
         if name.startswith(prefix):
             with (folder / name).open("wb") as target:
@@ -230,11 +213,7 @@ def _unpack(path: Path, prefix: str, folder: Path) -> None:
 
 
 def _members(path: Path) -> Iterator[tuple[str, IO[bytes]]]:
-    """Yield the files of a tar: their names without folders, and their contents.
-
-    Raises:
-        InputError: the archive is damaged.
-    """
+    """Yield the files of a tar: their names without folders, and their contents."""
     try:
         with open_input(path) as stream, tarfile.open(fileobj=stream, mode="r|") as archive:
             for item in archive:

@@ -17,12 +17,8 @@ class DatabaseSource:
     """A sequence database that can be fetched.
 
     Attributes:
-        name: its name.
-        url: https address of the file.
         kind: a value of KINDS: FASTA of proteins or RNA, the PDB's FASTA with nucleic acids, or a tar of an
             MMseqs2 database, of an HH-suite database, or of structure files.
-        description: a few words.
-        member: name of the MMseqs2 database in the archive.
         checksums: address of a Metalink with the MD5 of the file; empty without.
         sha256: SHA-256 of the file; empty if it is not known.
         expansion: disk space that unpacking and building need, in sizes of the file.
@@ -51,7 +47,6 @@ def read_sources(path: Path | None = None) -> dict[str, DatabaseSource]:
 
     Raises:
         InputError: the table is damaged; names the entry.
-        OSError: it cannot be read.
     """
     own = {} if path is None else _read(path)
     return own | {name: each for name, each in _read(BUILT_IN).items() if name not in own}

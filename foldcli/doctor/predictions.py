@@ -45,7 +45,6 @@ class PredictionCheck:
     """One line of the table.
 
     Args:
-        network: value of `--params`.
         target: PDB entry and chain.
         status: BROKEN if it is not predicted as it should be; WARNING if only the ligand is not.
         reason: what is wrong; "" if nothing is.
@@ -53,7 +52,6 @@ class PredictionCheck:
         least_lddt: lower limit of lDDT-CA.
         plddt: mean pLDDT.
         published: lDDT-CA that PUBLISHED gives for this pLDDT; pLDDT itself for packaged networks.
-        tm_score: TM-score.
         ptm: pTM; None for networks without a PAE head.
         rmsd: RMSD of CA, Å.
         ligand_rmsd: RMSD of the ligand after superposition of its pocket, Å.
@@ -92,12 +90,7 @@ def installed_networks() -> list[str]:
 
 
 def check_predictions(network: str, device: str) -> list[PredictionCheck]:
-    """Predict with one network in a process of its own, and compare with experiments.
-
-    Args:
-        network: value of `--params`.
-        device: value of `--device`.
-    """
+    """Predict with one network in a process of its own, and compare with experiments."""
     library = StructureLibrary.open(EMBEDDED)
     with tempfile.TemporaryDirectory(prefix="foldcli-doctor-") as folder:
         references: dict[str, Molecules] = {}
@@ -152,7 +145,6 @@ def _molecules(sequence: str, positions: np.ndarray, mask: np.ndarray) -> Molecu
 
 
 def _check(network: str, files: TargetFiles, reference: Molecules, code: int) -> PredictionCheck:
-    """Return the line of a target."""
     models = files.score_files()
     if not models:
         reason = f"not predicted, see the messages (exit code {code})"

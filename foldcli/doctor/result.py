@@ -26,9 +26,6 @@ class CheckResult:
     """One line of the report.
 
     Args:
-        name: name of the check.
-        status: see CheckStatus.
-        finding: what the check found, in one line.
         remedy: instructions for the user; "" if none are needed.
     """
 
@@ -49,12 +46,7 @@ class CheckResult:
 
 @dataclass(frozen=True)
 class CheckContext:
-    """The command-line options that checks depend on.
-
-    Args:
-        device: value of `--device`.
-        params: folder of parameters.
-    """
+    """The command-line options that checks depend on."""
 
     device: str
     params: Path

@@ -127,7 +127,6 @@ class CheckHandler:
 
     Args:
         report: not used.
-        context: options that the checks depend on.
     """
 
     def __init__(self, report: Callable[..., None], context: CheckContext) -> None:

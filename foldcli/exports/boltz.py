@@ -33,8 +33,6 @@ class BoltzDocument:
     """A job of Boltz, which names a table of rows with their pairing keys for each protein.
 
     Args:
-        data: decompressed YAML.
-        path: the file.
         refuse: not called, because the file has one job.
 
     Raises:

@@ -30,8 +30,6 @@ class ChaiDocument:
     """A job of Chai: a FASTA file, and one file of alignments per distinct protein, named by its hash.
 
     Args:
-        data: decompressed FASTA.
-        path: the file.
         refuse: not called, because the file has one job.
 
     Raises:
@@ -72,11 +70,7 @@ def check_parquet() -> None:
 
 
 def _records(text: str, path: str) -> list[tuple[str, str, str, int]]:
-    """Return kind, name, sequence and header line of each record.
-
-    Raises:
-        InputError: a header is not Chai's, or there is no record; names the line.
-    """
+    """Return kind, name, sequence and header line of each record."""
     records: list[tuple[str, str, str, int]] = []
     for line, content in enumerate(text.splitlines(), 1):
         if content.startswith(">"):
@@ -98,9 +92,6 @@ def _one_letter(text: str, path: str, line: int) -> str:
     """Return a sequence in which the parents of modified residues, such as (SEP), stand for them.
 
     This is the sequence by which Chai finds an alignment.
-
-    Raises:
-        InputError: a parenthesis without its partner; names the line.
     """
     text = "".join(text.split()).upper()
     parts = list(_PART.finditer(text))

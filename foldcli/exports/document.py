@@ -49,8 +49,6 @@ class ExportJob:
     """A job of a document.
 
     Attributes:
-        name: its name.
-        proteins: its proteins.
         line: 1-based line where it begins.
         rnas: its RNA chains that can be searched and have no alignment, if the format has a place for one.
     """
@@ -103,10 +101,6 @@ class AlignmentFiles:
 
     Args:
         folder: the folder; created with its first file.
-
-    Attributes:
-        base: the folder of the job file.
-        written: the files so far.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -137,13 +131,7 @@ class Document(Protocol):
         ...
 
     def fill(self, job: ExportJob, found: Mapping[str, ChainRows], files: AlignmentFiles) -> None:
-        """Give the proteins of a job their alignments.
-
-        Args:
-            job: one of the document's jobs.
-            found: an alignment for each of its distinct sequences.
-            files: where files next to the document are written.
-        """
+        """Give the proteins of a job their alignments."""
         ...
 
     def edited(self) -> bytes:
@@ -209,13 +197,7 @@ def log_unknown_keys(mapping: MappingWithLines, known: Iterable[str], path: str)
 def log_unknown_entities(
     entities: Iterable[tuple[str, MappingWithLines]], known: Mapping[str, Iterable[str]], path: str
 ) -> None:
-    """Log entities of unknown kinds and unknown keys, which are passed through.
-
-    Args:
-        entities: kind and content of each.
-        known: keys of the entities of each known kind.
-        path: the file.
-    """
+    """Log entities of unknown kinds and unknown keys, which are passed through."""
     for kind, entity in entities:
         if kind not in known:
             logger.info("%s:%d: passed through: unknown entity %r", path, entity.line, kind)

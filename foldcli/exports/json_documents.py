@@ -44,8 +44,6 @@ class JsonDocument:
     """A job file in JSON.
 
     Args:
-        data: decompressed content.
-        path: the file.
         refuse: called with the error of each job that cannot be read.
 
     Raises:
@@ -134,7 +132,6 @@ class AlphaFold3Document(JsonDocument):
     """A job of AlphaFold 3's program; alignments are written into it.
 
     Args:
-        data, path, refuse: see `JsonDocument`.
         in_files: write the alignments into files that the job names instead.
     """
 

@@ -54,7 +54,6 @@ class ExportFormat:
     Attributes:
         read: reads a file; its arguments are the content, the path, and a function that records the errors of
             single jobs.
-        suffixes: suffixes of the files that are read from folders.
     """
 
     read: Callable[[bytes, str, Refuse], Document]
@@ -76,8 +75,6 @@ class ExportRun:
 
     Args:
         inputs: job files, folders, or `-`.
-        format_name: a key of FORMATS.
-        run: the search.
         in_files: for af3, write alignments into files instead of into the job.
         templates: for af3, the library that is searched for templates; None for none.
         rna: the search for RNA; None leaves RNA chains without alignments.
@@ -93,12 +90,7 @@ class ExportRun:
 
 @dataclass(frozen=True)
 class ExportRequest:
-    """The requests that the alignments of a run answer.
-
-    Args:
-        proteins: of proteins.
-        rna: of RNA, if it is searched.
-    """
+    """The requests that the alignments of a run answer."""
 
     proteins: AlignmentRequest
     rna: AlignmentRequest | None
@@ -109,9 +101,7 @@ class _Target:
     """A job file with the place of its result.
 
     Args:
-        document: the file.
         digest: SHA-256 of its content.
-        path: the file to write.
     """
 
     document: Document
@@ -134,7 +124,6 @@ def export_jobs(export: ExportRun, folder: Path) -> None:
     Raises:
         SomeTargetsFailed, TargetFailed: files or jobs failed; see `Failures.finish`.
         MissingError: a library that writes the alignments is missing.
-        OSError: the folder cannot be written.
     """
     check_writable_folder(folder)
     run = export.run
@@ -164,7 +153,6 @@ def export_jobs(export: ExportRun, folder: Path) -> None:
 
 
 def _store(run: SearchRun, stage: SearchStage) -> ChainStore:
-    """Return the store of the alignments of a search."""
     assert run.cache is not None
     return ChainStore(CacheStore(run.cache, stage.request))
 

@@ -64,11 +64,7 @@ def run_template_search(
 
 
 def _read_records(paths: Sequence[str]) -> list[FastaRecord]:
-    """Return the queries; a complex is one query for each distinct chain, such as NAME_A.
-
-    Raises:
-        InputError: a file or a query is invalid.
-    """
+    """Return the queries; a complex is one query for each distinct chain, such as NAME_A."""
     sources = QuerySources(list(paths), True, "BLOSUM62", ())
     records = []
     for _, query in name_queries(record for _, read in sources.readers() for record in read()):

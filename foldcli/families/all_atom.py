@@ -16,7 +16,7 @@ from features.assembly.job import Job as MoleculeJob
 from features.assembly.job import Polymer
 from features.assembly.job_json import job_to_json
 from foldcli.families.base import Estimate, Family, InstalledParameters, ParametersFinding, PlanHeading
-from foldcli.families.protocols import DeviceMemory, FeatureServices, TargetState
+from foldcli.families.protocols import DeviceMemory, FeatureServices
 from foldcli.families.settings import Job, JobSettings, NetworkOptions
 from foldcli.inputs.molecules.prepared import Preparation, PreparedJob, find_prepared_targets
 from foldcli.inputs.queries import QuerySources
@@ -24,6 +24,7 @@ from foldcli.inputs.screen import Background
 from foldcli.options.common import value_or_default
 from foldcli.outputs.all_atom.models import ALL_ATOM_MODELS
 from foldcli.outputs.model_files import ModelOrigin, ModelWriter
+from foldcli.outputs.target import TargetRun
 from foldcli.params.openfold3 import (
     OPENFOLD3,
     REMEDY,
@@ -40,18 +41,6 @@ from msa.io.fasta import FastaRecord
 if TYPE_CHECKING:
     from foldcli.inputs.failures import Failures
 
-CITATIONS = """\
-@article{Abramson2024,
-author = {Abramson, Josh and Adler, Jonas and Dunger, Jack and others},
-doi = {10.1038/s41586-024-07487-w},
-journal = {Nature},
-pages = {493--500},
-title = {{Accurate structure prediction of biomolecular interactions with AlphaFold 3}},
-volume = {630},
-year = {2024},
-comment = {AlphaFold 3, whose network OpenFold3's is a form of}
-}
-"""
 # more do not fit on one GPU; on smaller ones, the plan of a job's memory refuses fewer
 MAX_TOKENS = 8192
 # rows of a searched alignment that plans assume
@@ -115,8 +104,6 @@ class AllAtomSettings(JobSettings):
 
     Args:
         num_recycles: number of cycles of the trunk after the first one.
-        num_steps: number of denoising steps.
-        num_samples: number of structures for each seed.
         dropout: the network drops updates as in its training.
     """
 
@@ -150,7 +137,7 @@ class AllAtom(Family):
     pairs_chains: ClassVar[bool] = True
     rank_score: ClassVar[str] = "AlphaFold 3's ranking score"
     writer: ClassVar[ModelWriter] = ALL_ATOM_MODELS
-    citations: ClassVar[str] = CITATIONS
+    paper: ClassVar[str] = "Abramson2024"
     fetchable: ClassVar[Mapping[str, str]] = MappingProxyType(
         {OPENFOLD3: "an all-atom network: proteins, nucleic acids, ligands; also openfold3_p2"}
     )
@@ -308,7 +295,7 @@ class AllAtom(Family):
         """Return True."""
         return True
 
-    def inputs(self, target: TargetState, features: FeatureServices, with_templates: bool) -> Any:
+    def inputs(self, target: TargetRun, features: FeatureServices, with_templates: bool) -> Any:
         """Return the job with its alignments, and its templates; see `Family.inputs`."""
         from foldcli.families.all_atom_inputs import load_inputs, load_prepared
 
@@ -317,7 +304,7 @@ class AllAtom(Family):
         return load_inputs(target, features, self.chains_to_search(target.input), with_templates)
 
     def prepare(
-        self, target: TargetState, features: FeatureServices, request: Any, seeds: Sequence[int]
+        self, target: TargetRun, features: FeatureServices, request: Any, seeds: Sequence[int]
     ) -> bool:
         """Add alignments, templates and samples of a job to the cache; see `Family.prepare`."""
         from foldcli.families.all_atom_inputs import prepare_job
@@ -421,7 +408,6 @@ class AllAtom(Family):
 
 
 def _job(target: MoleculeJob | PreparedJob) -> MoleculeJob:
-    """Return the molecules of a target."""
     return target.job if isinstance(target, PreparedJob) else target
 
 

@@ -19,12 +19,13 @@ from features.assembly.tokens import build_tokens
 from features.cache.entry import CorruptEntryError
 from features.chemistry.residue_classes import MoleculeKind
 from features.complexes.a3m import write_job_a3m
-from foldcli.families.protocols import FeatureServices, TargetState
+from foldcli.families.protocols import FeatureServices
 from foldcli.inputs.complexes import chain_query
 from foldcli.inputs.molecules.prepared import Preparation, PreparedJob
 from foldcli.logs import logger
 from foldcli.outputs.all_atom.restraints import build_restraints
 from foldcli.outputs.all_atom.structure import build_structure
+from foldcli.outputs.target import TargetRun
 from foldcli.outputs.templates import record_templates, used_templates
 from model.all_atom.checks import Restraints
 from model.output.modelcif import UsedTemplate
@@ -40,11 +41,8 @@ class AllAtomInputs:
     """A job with what all its seeds have in common.
 
     Args:
-        job: the job with alignments.
         templates: templates of a search by sequence, best first.
         used: templates of the chains in words.
-        cache: folder of the feature cache.
-        atoms: the atoms of the job.
     """
 
     job: Job
@@ -56,13 +54,8 @@ class AllAtomInputs:
     def load_or_build(self, seed: int, overwrite: bool = False) -> tuple[str, Sample]:
         """Return key and sample of a seed, from the cache or added to it.
 
-        Args:
-            seed: the seed.
-            overwrite: build it even if the cache has it.
-
         Raises:
             InputError: a molecule or a template is invalid.
-            OSError: the cache cannot be written.
         """
         job, atoms, settings = self.job, self.atoms, Settings(seed=seed)
         templates = lay_templates(atoms, build_tokens(atoms), self.templates, settings.templates)
@@ -76,12 +69,7 @@ class AllAtomInputs:
 
 @dataclass(frozen=True, eq=False)
 class PreparedInputs:
-    """A prepared job; see `foldcli.inputs.molecules.prepared`.
-
-    Args:
-        preparation: its folder in the feature cache.
-        used: templates of the chains in words.
-    """
+    """A prepared job; see `foldcli.inputs.molecules.prepared`."""
 
     preparation: Preparation
     used: tuple[UsedTemplate, ...]
@@ -91,7 +79,6 @@ class PreparedInputs:
 
         Raises:
             InputError: the cache does not have it, or it is damaged.
-            OSError: it cannot be read.
         """
         preparation = self.preparation
         if (key := preparation.sample_key(seed)) is None:
@@ -112,10 +99,8 @@ class AllAtomSample:
 
     Args:
         features: the network's inputs; see `msa.base.network_inputs.ALL_ATOM`.
-        structure: the molecules.
         chain_numbers: int [N], the network's number of each token's chain.
         restraints: the geometry that the molecules should have.
-        templates: templates of the chains.
     """
 
     features: dict[str, np.ndarray] = field(repr=False)
@@ -126,19 +111,12 @@ class AllAtomSample:
 
 
 def load_inputs(
-    target: TargetState, features: FeatureServices, chains: Sequence[FastaRecord], with_templates: bool
+    target: TargetRun, features: FeatureServices, chains: Sequence[FastaRecord], with_templates: bool
 ) -> AllAtomInputs:
     """Return a job with the alignments and templates of its proteins; see `Family.inputs`.
 
-    Args:
-        target: the target.
-        features: the feature stage.
-        chains: the proteins that were searched.
-        with_templates: whether to search for templates.
-
     Raises:
         InputError: an alignment or a template is invalid.
-        OSError: a file cannot be read or written.
     """
     job: Job = target.input
     # files of an interrupted run with other settings
@@ -169,12 +147,11 @@ def make_sample(inputs: AllAtomInputs | PreparedInputs, seed: int) -> AllAtomSam
     return AllAtomSample(sample.features, structure, sample.tokens.chain, restraints, inputs.used)
 
 
-def load_prepared(target: TargetState, features: FeatureServices) -> PreparedInputs:
+def load_prepared(target: TargetRun, features: FeatureServices) -> PreparedInputs:
     """Return the inputs of a prepared job, and stage its files; see `Family.inputs`.
 
     Raises:
         InputError: it was prepared with other templates than those of the run, or is damaged.
-        OSError: a file cannot be read or written.
     """
     prepared: PreparedJob = target.input
     with target.stage("features"):
@@ -189,7 +166,7 @@ def load_prepared(target: TargetState, features: FeatureServices) -> PreparedInp
 
 
 def prepare_job(
-    target: TargetState,
+    target: TargetRun,
     features: FeatureServices,
     chains: Sequence[FastaRecord],
     preparation: Preparation,
@@ -197,16 +174,8 @@ def prepare_job(
 ) -> bool:
     """Add all that predictions of a job need to the feature cache; return whether the cache had it.
 
-    Args:
-        target: the target.
-        features: the feature stage.
-        chains: the proteins that were searched.
-        preparation: its place in the cache.
-        seeds: its seeds.
-
     Raises:
         InputError: a molecule, an alignment or a template is invalid.
-        OSError: a file cannot be read or written.
     """
     overwrite = features.settings.overwrite
     if not overwrite and preparation.has(seeds):
@@ -237,7 +206,7 @@ def _load(cache: Path, key: str, name: str) -> Sample | None:
 
 
 def _stage_search(
-    target: TargetState, store: Any, job: Job, chains: Sequence[FastaRecord], found: Mapping[str, bytes]
+    target: TargetRun, store: Any, job: Job, chains: Sequence[FastaRecord], found: Mapping[str, bytes]
 ) -> None:
     """Stage NAME.a3m and NAME.m8 of the searched chains."""
     copies = [
@@ -256,7 +225,7 @@ def _stage_search(
     target.facts["search"] = {"hits": sum(table.count("\n") for table in tables)}
 
 
-def _add_facts(target: TargetState, aligned: AlignedJob, tokens: int, atoms: int) -> None:
+def _add_facts(target: TargetRun, aligned: AlignedJob, tokens: int, atoms: int) -> None:
     polymers = [entity for entity in aligned.job.entities if isinstance(entity, Polymer)]
     rows = max((len(each.alignment) for each in polymers if each.alignment is not None), default=1)
     target.facts |= {
@@ -269,7 +238,7 @@ def _add_facts(target: TargetState, aligned: AlignedJob, tokens: int, atoms: int
     _warn(target, aligned.notes)
 
 
-def _warn(target: TargetState, notes: Sequence[str]) -> None:
+def _warn(target: TargetRun, notes: Sequence[str]) -> None:
     """Add warnings to a target, and log them."""
     for note in notes:
         if note not in target.warnings:
@@ -278,7 +247,7 @@ def _warn(target: TargetState, notes: Sequence[str]) -> None:
 
 
 def _find_templates(
-    target: TargetState, stage: Any, job: Job
+    target: TargetRun, stage: Any, job: Job
 ) -> tuple[dict[str, list[ChainTemplate]], tuple[UsedTemplate, ...]]:
     """Search templates for the proteins that do not name their own, and stage NAME_templates.tsv."""
     found: dict[str, Any] = {}

@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from threading import Event
 from typing import Any, cast
 
 import numpy as np
@@ -70,11 +69,8 @@ class AllAtomNetwork:
             build_predictions(structure, chain_numbers, copied(), settings.num_recycles, settings.extras)
         )
 
-    def warm_up(self, residues: int, wait: Callable[[], None], first_job_is_ready: Event) -> None:
+    def warm_up(self, residues: int, wait: Callable[[], None]) -> None:
         """Do nothing: the network has no kernels to compile."""
-
-    def warm_up_sample(self, residues: int) -> None:
-        """Return None; see `warm_up`."""
 
     def shared(
         self, group: RankGroup, predict_together: Callable[..., Samples] | None = None
@@ -94,7 +90,7 @@ class AllAtomNetwork:
         plan = self._plan(work, memory)
         return PartsPlan([plan.chunk_elements, plan.samples_at_once], str(plan), plan.fits)
 
-    def predict(self, work: NetworkJob, parts: Sequence[int], num_recycles: int | None = None) -> Samples:
+    def predict(self, work: NetworkJob, parts: Sequence[int]) -> Samples:
         """Run a job; see `SharedNetwork`."""
         return self._predict(work, *parts)
 
@@ -121,7 +117,6 @@ class AllAtomNetwork:
         raise OutOfMemory(f"{tokens} tokens, {shortage}; tried twice, in smaller parts the second time")
 
     def _plan(self, work: NetworkJob, memory: DeviceMemory) -> MemoryPlan:
-        """Return the plan of a job."""
         features, settings = work.sample.features, cast(Any, work.settings)
         rows, tokens = features["msa_mask"].shape[-2:]
         half = self.model.linear_z.weight.dtype == torch.bfloat16
@@ -160,9 +155,6 @@ def load_network(path: Path, settings: Any, device: str) -> AllAtomNetwork:
     """Load a network on a device.
 
     With bfloat16 on a GPU, the trunk uses fused kernels, and products of float32 matrices TF32.
-
-    Raises:
-        ParametersMissing, ParametersError: see `read_checkpoint`.
     """
     config, tensors = read_checkpoint(path)
     if config.variant == DEEPMIND.variant:

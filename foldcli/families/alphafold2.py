@@ -16,7 +16,7 @@ from features.cache.cache import read_entry
 from features.chemistry.residues import check_foldable
 from features.complexes.features import complex_features
 from foldcli.families.base import Estimate, Family, InstalledParameters, ParametersFinding, PlanHeading
-from foldcli.families.protocols import DeviceMemory, FeatureServices, TargetState, Templates
+from foldcli.families.protocols import DeviceMemory, FeatureServices, Templates
 from foldcli.families.settings import Job, NetworkOptions, PredictSettings
 from foldcli.fingerprints import fingerprint
 from foldcli.inputs.alignment_targets import AlignmentTarget
@@ -26,6 +26,7 @@ from foldcli.inputs.names import ENTRY_SUFFIX
 from foldcli.inputs.targets import is_complex
 from foldcli.logs import logger
 from foldcli.outputs.model_files import ModelOrigin
+from foldcli.outputs.target import TargetRun
 from foldcli.params.manifest import read_manifest
 from foldcli.params.parameters import (
     ParameterSource,
@@ -43,18 +44,6 @@ from msa.base.errors import InputError
 from msa.io.fasta import FastaRecord
 from msa.search.search import check_query
 
-CITATIONS = """\
-@article{Jumper2021,
-author = {Jumper, John and Evans, Richard and Pritzel, Alexander and others},
-doi = {10.1038/s41586-021-03819-2},
-journal = {Nature},
-pages = {583--589},
-title = {{Highly accurate protein structure prediction with AlphaFold}},
-volume = {596},
-year = {2021},
-comment = {AlphaFold2, the network and its parameters}
-}
-"""
 # AlphaFold2's number of templates; their rows count towards max_seq
 TEMPLATE_SLOTS = 4
 
@@ -66,8 +55,6 @@ class AlignmentInputs:
     Args:
         features: deterministic features of a chain, or those of a complex, which contain its templates.
         templates: templates of a chain; None if none were searched.
-        name: the target's name.
-        cyclic: names of its chains that are cyclic.
     """
 
     features: dict[str, np.ndarray]
@@ -91,7 +78,6 @@ class AlignmentInputs:
 
         Raises:
             InputError: a chain does not exist, or the structure does not fit.
-            OSError: the structure cannot be read.
         """
         asym_id = self.features.get("asym_id", np.ones(self.features["msa"].shape[1]))
         slices = chain_slices(asym_id)
@@ -115,7 +101,7 @@ class AlignmentInputs:
 class AlignmentFamily(Family):
     """A family whose targets are chains and complexes of proteins: queries, alignments, cache entries."""
 
-    citations: ClassVar[str] = CITATIONS
+    paper: ClassVar[str] = "Jumper2021"
 
     def content(self, source: ParameterSource) -> str:
         """Return a hash of the parameters' content; see `Family.content`."""
@@ -156,7 +142,7 @@ class AlignmentFamily(Family):
             return identity | ({"cyclic": list(target.cyclic)} if target.cyclic else {})
         return {"input": _content_hash(target)}
 
-    def inputs(self, target: TargetState, features: FeatureServices, with_templates: bool) -> AlignmentInputs:
+    def inputs(self, target: TargetRun, features: FeatureServices, with_templates: bool) -> AlignmentInputs:
         """Return features and templates; see `Family.inputs`."""
         cyclic = getattr(target.input, "cyclic", ())
         return AlignmentInputs(*features.load(target, with_templates), target.name, cyclic)

@@ -1,11 +1,9 @@
 """The networks of AlphaFold2's kinds: loading, a job within the available memory, and the warm-up."""
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from threading import Event
 from typing import Any
 
 import numpy as np
@@ -40,7 +38,6 @@ class AlphaFold2Network:
 
     Args:
         model: the network, or one that several processes share.
-        own_settings: see `Family.own_settings`.
         predict_together: runs the passes of a job on several ranks; None on one device.
     """
 
@@ -81,12 +78,9 @@ class AlphaFold2Network:
             [plan.chunk_elements], f"{work.sample['aatype'].shape[-1]} residues: {plan}", not refused
         )
 
-    def predict(self, work: NetworkJob, parts: Sequence[int], num_recycles: int | None = None) -> Prediction:
+    def predict(self, work: NetworkJob, parts: Sequence[int]) -> Prediction:
         """Run the passes of a job, without refinement; see `SharedNetwork`."""
-        recycling = self.recycling(work)
-        if num_recycles is not None:
-            recycling = replace(recycling, num_recycles=num_recycles)
-        return predict(self.model, work.sample, recycling, work.progress, parts[0])
+        return predict(self.model, work.sample, self.recycling(work), work.progress, parts[0])
 
     def recycling(self, work: NetworkJob) -> RecyclingSettings:
         """Return the settings of a job's recycling."""
@@ -101,19 +95,12 @@ class AlphaFold2Network:
 
         return refine(prediction)
 
-    def warm_up(self, residues: int, wait: Callable[[], None], first_job_is_ready: Event) -> None:
+    def warm_up(self, residues: int, wait: Callable[[], None]) -> None:
         """Run two passes on a made-up protein; see `foldcli.families.protocols.Network`."""
-        sample = self.warm_up_sample(residues)
+        sample = warm_up_sample(residues, self.model.config.multimer is not None)
         wait()
-        with ended_at_blocks(self.model, first_job_is_ready):
+        for _ in range(2):  # the second one captures and replays graphs
             predict(self.model, sample, RecyclingSettings(0))
-        if not first_job_is_ready.is_set():
-            # captures and replays graphs
-            predict(self.model, sample, RecyclingSettings(0))
-
-    def warm_up_sample(self, residues: int) -> Any:
-        """Return the sample of a made-up protein."""
-        return warm_up_sample(residues, self.model.config.multimer is not None)
 
     def log_first_block(self) -> None:
         """Log once when the network's first block has finished, which shows a slow start."""
@@ -123,12 +110,7 @@ class AlphaFold2Network:
 
 
 def recycling_settings(settings: PredictSettings, seed: int) -> RecyclingSettings:
-    """Return the settings of a job's recycling.
-
-    Args:
-        settings: settings of the network's family.
-        seed: seed of the job.
-    """
+    """Return the settings of a job's recycling."""
     return RecyclingSettings(
         settings.num_recycles,
         settings.recycle_early_stop_tolerance,
@@ -145,12 +127,6 @@ def load_network(
     preloaded: "Future[dict[str, np.ndarray]] | None" = None,
 ) -> AlphaFold:
     """Load the network of a parameter file.
-
-    Args:
-        source: the file.
-        settings: settings of the network's family.
-        device: device of the network.
-        preloaded: future arrays of the file, if it is being read already.
 
     Raises:
         ParametersError: the file lacks a key, has an unknown one, or a shape is wrong.
@@ -233,28 +209,3 @@ def _log_first_block(network: AlphaFold) -> None:
         log_time_since_start("the first block finished")
 
     handle = network.evoformer.extra_msa_stack[0].register_forward_hook(log)
-
-
-class WarmUpEnded(Exception):
-    """The end of a warm-up because the first job is ready, which does the rest itself."""
-
-
-@contextmanager
-def ended_at_blocks(network: AlphaFold, event: Event) -> Iterator[None]:
-    """Let passes of a network raise WarmUpEnded at the next block of the trunk once an event is set.
-
-    Graphs are not used meanwhile.
-    """
-
-    def check(block: object, inputs: object) -> None:
-        if event.is_set():
-            raise WarmUpEnded("the first job is ready")
-
-    trunk = network.evoformer
-    blocks = [*trunk.extra_msa_stack, *trunk.evoformer_iteration]
-    handles = [block.register_forward_pre_hook(check) for block in blocks]
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()

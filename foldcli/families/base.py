@@ -27,12 +27,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
 
-from foldcli.families.protocols import DeviceMemory, FeatureServices, TargetState
+from foldcli.families.protocols import DeviceMemory, FeatureServices
 from foldcli.families.settings import Job, JobSettings, NetworkOptions
 from foldcli.inputs.queries import QuerySources, read_named_queries
 from foldcli.inputs.screen import Background, find_screen_targets
 from foldcli.inputs.targets import approximate_length, find_predict_targets
 from foldcli.outputs.model_files import RESIDUE_MODELS, ModelOrigin, ModelWriter
+from foldcli.outputs.target import TargetRun
 from msa.io.fasta import FastaRecord
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ class Family(ABC):
         samples_elsewhere: whether `sample` calls its argument `draw`, for which a run with GPUs starts
             processes.
         size_unit: what `size` counts; the name of its column in plans.
-        citations: papers about the network, as BibTeX.
+        paper: key of the network's paper in `foldcli/outputs/papers.bib`; empty without.
         rank_score: the score that --rank auto means.
         prepares_jobs: whether `cache-features` stores the inputs of its jobs (`prepare`); it stores
             AlphaFold2's features of alignments for other families.
@@ -125,7 +126,7 @@ class Family(ABC):
     unshared: ClassVar[str | None] = "--gpus-per-target: this network predicts each target on one device."
     samples_elsewhere: ClassVar[bool] = False
     size_unit: ClassVar[str] = "residues"
-    citations: ClassVar[str] = ""
+    paper: ClassVar[str] = ""
     rank_score: ClassVar[str] = "plddt"
     prepares_jobs: ClassVar[bool] = False
     pairs_chains: ClassVar[bool] = False
@@ -146,10 +147,6 @@ class Family(ABC):
 
     def check_options(self, values: Mapping[str, Any], given: Collection[str]) -> None:
         """Check that a run uses no option that this family does not have: here those of all-atom networks.
-
-        Args:
-            values: values of all options of the command, by parameter name.
-            given: names of those on the command line.
 
         Raises:
             click.UsageError: names the first such option.
@@ -175,10 +172,6 @@ class Family(ABC):
     def sources(self, options: NetworkOptions, kinds: Sequence[str]) -> list[Any]:
         """Return the models to run, in order.
 
-        Args:
-            options: options of the network.
-            kinds: result of `kinds`.
-
         Raises:
             MissingError: there are no parameters; the remedy says how to get them.
         """
@@ -200,12 +193,7 @@ class Family(ABC):
         return [ParametersFinding(f"--params {params} needs none")]
 
     def kernel_networks(self, params: str | None, numbers: Sequence[int]) -> list[Any]:
-        """Return the networks (`ModelConfig`) whose kernels `warmup` compiles; empty if it compiles none.
-
-        Args:
-            params: value of `--params`, which this family claims.
-            numbers: requested model numbers.
-        """
+        """Return the networks (`ModelConfig`) whose kernels `warmup` compiles; empty if it compiles none."""
         return []
 
     @abstractmethod
@@ -224,12 +212,7 @@ class Family(ABC):
         """Import what predictions need, such as torch, in a process that has just been started."""
 
     def template_search(self, search: Any, source: Any) -> Any:
-        """Return the settings of the search for templates, as a network needs them; None for no search.
-
-        Args:
-            search: the settings that the options give (`TemplateSettings`).
-            source: the first model of the run.
-        """
+        """Return the settings of the search for templates, as a network needs them; None for no search."""
         return search
 
     # targets
@@ -266,9 +249,6 @@ class Family(ABC):
             sources: settings of reading; its inputs are `files`.
             failures: receives what cannot be read.
             background: the pairs to draw in addition; None for none.
-
-        Raises:
-            InputError: see `foldcli.inputs.screen.find_screen_targets`.
         """
         return [
             *find_screen_targets(files, pairs, sources.comp_bias_corr, sources.matrix, failures, background)
@@ -340,10 +320,10 @@ class Family(ABC):
         """Return True if a model takes templates."""
 
     @abstractmethod
-    def inputs(self, target: TargetState, features: FeatureServices, with_templates: bool) -> Any:
+    def inputs(self, target: TargetRun, features: FeatureServices, with_templates: bool) -> Any:
         """Return what the jobs of a locked target have in common, such as its features.
 
-        Called by several threads. Adds the facts of `TargetState`, and stages files such as NAME.a3m.
+        Called by several threads. Adds the facts of `TargetRun`, and stages files such as NAME.a3m.
 
         Args:
             target: the target; its chains have been searched.
@@ -356,7 +336,7 @@ class Family(ABC):
         """
 
     def prepare(
-        self, target: TargetState, features: FeatureServices, request: Any, seeds: Sequence[int]
+        self, target: TargetRun, features: FeatureServices, request: Any, seeds: Sequence[int]
     ) -> bool:
         """Add all that predictions of a target need to the feature cache; return whether the cache had it.
 
@@ -384,12 +364,6 @@ class Family(ABC):
         """Return the facts about network and target for done.json; "note" has them in words.
 
         The accuracy is named only for inputs like those with which it was measured.
-
-        Args:
-            source: the first model of the run.
-            inputs: result of `inputs`.
-            settings: settings of the run.
-            own_templates: whether the user has chosen the structures to search for templates.
         """
         return None
 
@@ -473,13 +447,4 @@ class Family(ABC):
         settings: Any,
         memory: DeviceMemory,
     ) -> Estimate | None:
-        """Return the estimated cost of a target for --dry-run; None if there is nothing to estimate.
-
-        Args:
-            size: result of `size`.
-            target: the target.
-            sources: the models that predict it.
-            loaded: all models of the run, which share the device's memory.
-            settings: settings of the run.
-            memory: the device.
-        """
+        """Return the estimated cost of a target for --dry-run; None if there is nothing to estimate."""

@@ -179,13 +179,6 @@ def peak_bytes(
     """Return the peak memory of each GPU in a pass with as many rows as the settings allow.
 
     Parameters are not counted.
-
-    Args:
-        config: the network.
-        settings: settings of the prediction.
-        residues: length of the query.
-        available_bytes: GPU memory available to the pass, which determines the size of its chunks.
-        ranks: number of GPUs that the pass is divided among.
     """
     return plan_memory(config, _pass_size(config, settings, residues, ranks), available_bytes).peak_bytes
 
@@ -212,13 +205,7 @@ def parameter_bytes(config: ModelConfig, settings: PredictSettings) -> int:
 def plan_heading(
     models: Sequence[tuple[ParameterSource, PredictSettings]], settings: PredictSettings, memory: DeviceMemory
 ) -> PlanHeading:
-    """Return the plan's heading about the device and the networks.
-
-    Args:
-        models: the models of the run, those of complexes last, with the settings of their kind.
-        settings: settings of the run.
-        memory: the device.
-    """
+    """Return the plan's heading about the device and the networks."""
     device = f"{memory.device_name()}, {settings.precision}, {settings.kernels} kernels"
     limit = "at most " if settings.stop_at_score < 100 else ""
     parts = []

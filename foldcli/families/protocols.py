@@ -3,42 +3,15 @@
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from threading import Event
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from foldcli.families.settings import Job, JobSettings
-from foldcli.outputs.layout import TargetFiles
 from foldcli.progress import Progress
 
 if TYPE_CHECKING:
     from model.prediction import Prediction
-
-
-class TargetState(Protocol):
-    """The part of `foldcli.pipeline.targets.target.TargetRun` that families use.
-
-    `used_templates` are templates of its chains (`model.output.modelcif.UsedTemplate`).
-    `facts` are values for done.json. Every family adds "residues", a number that stands for the size, and
-    "alignment_rows". `warnings` are limitations that a reader of the results must know about.
-    """
-
-    input: Any
-    facts: dict[str, Any]
-    warnings: list[str]
-    used_templates: tuple[Any, ...]
-
-    @property
-    def name(self) -> str:
-        """The target's file-safe name."""
-
-    @property
-    def files(self) -> TargetFiles:
-        """The paths of its files; staged alignments and tables of templates are published with its models."""
-
-    def stage(self, name: str) -> AbstractContextManager[None]:
-        """Run the block as a stage, whose cost is added to done.json."""
 
 
 class Templates(Protocol):
@@ -113,10 +86,7 @@ class NetworkJob:
     """A job that is ready for its network.
 
     Args:
-        name: name of its target.
-        job: the job.
         sample: its input; see `Family.sample`.
-        settings: settings of the run.
         progress: called with the number of finished steps and of all steps; see `JobSettings.num_passes`.
     """
 
@@ -133,7 +103,6 @@ class PartsPlan:
 
     Args:
         parts: sizes of the parts; smaller numbers need less memory.
-        text: the plan in words.
         fits: whether the job may be tried.
     """
 
@@ -156,14 +125,8 @@ class Network(Protocol):
             OutOfMemory: the target does not fit into memory.
         """
 
-    def warm_up(self, residues: int, wait: Callable[[], None], first_job_is_ready: Event) -> None:
-        """Prepare the GPU by passes on something made up; end soon, also by an error, when the event is set.
-
-        Args:
-            residues: size of the made-up target.
-            wait: waits until the kernels are compiled.
-            first_job_is_ready: set when the first job waits for the GPU.
-        """
+    def warm_up(self, residues: int, wait: Callable[[], None]) -> None:
+        """Prepare the GPU by passes on something made up of a size; `wait` waits for compiled kernels."""
 
 
 class SharedNetwork(Network, Protocol):
@@ -183,14 +146,5 @@ class SharedNetwork(Network, Protocol):
     def plan_parts(self, work: NetworkJob, memory: DeviceMemory) -> PartsPlan:
         """Return the parts in which a job fits into the memory of this rank."""
 
-    def predict(self, work: NetworkJob, parts: Sequence[int], num_recycles: int | None = None) -> Any:
-        """Run a job in this thread.
-
-        Args:
-            work: the job; its sample may be the arrays that a rank has received.
-            parts: see `PartsPlan`.
-            num_recycles: if not those of the settings.
-        """
-
-    def warm_up_sample(self, residues: int) -> Any | None:
-        """Return the sample of something made up, with which ranks prepare their GPUs; None for none."""
+    def predict(self, work: NetworkJob, parts: Sequence[int]) -> Any:
+        """Run a job in this thread; its sample may be the arrays that a rank has received."""

@@ -18,11 +18,7 @@ FAMILIES: list[Family] = [TemplateCopy(), AllAtom(), Native(), Multimer(), Alpha
 
 
 def find_family(params: str | None) -> Family:
-    """Return the family that a value of `--params` names.
-
-    Raises:
-        MissingError, ParametersError: see `Family.claims`.
-    """
+    """Return the family that a value of `--params` names."""
     return next(family for family in FAMILIES if family.claims(params))
 
 
@@ -37,9 +33,6 @@ def with_params(options: NetworkOptions, params: str | None) -> NetworkOptions:
     Args:
         options: options of the network; those of AlphaFold2 or without parameters.
         params: value of `--params`.
-
-    Raises:
-        MissingError, ParametersError: see `Family.claims`.
     """
     options = replace(options, params=params)
     return replace(options, predict=find_family(params).settings(options))

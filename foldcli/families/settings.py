@@ -53,13 +53,7 @@ class Source(Protocol):
 
 @dataclass(frozen=True)
 class Job:
-    """One run of a network on a target: one model of a family with one seed.
-
-    Args:
-        source: the model's parameters, a `Source`.
-        seed: seed of everything random.
-        parameters: hash of the parameters' content.
-    """
+    """One run of a network on a target: one model of a family with one seed."""
 
     source: Any
     seed: int
@@ -92,7 +86,6 @@ class JobSettings:
         extras: additional results to save for each model.
         stop_at_score: a target's remaining jobs are skipped once a model has a higher mean pLDDT.
         rank: the score that ranks models; see `foldcli.outputs.model_files.rank_models`.
-        precision: number format of the trunk.
         kernels: implementation of the heavy operations; they round differently.
     """
 
@@ -124,7 +117,6 @@ class JobSettings:
 
         Raises:
             InputError: a file for the target is missing.
-            OSError: it cannot be read.
         """
         return {}
 
@@ -145,12 +137,9 @@ class PredictSettings(JobSettings):
         num_recycles: number of passes after the first one.
         recycle_early_stop_tolerance: recycling stops when Cα distances change by less (Å); 0 disables this.
         max_seq: rows of the clustered alignment.
-        max_extra_seq: rows of the extra alignment.
         refine: make peptide bonds regular and remove clashes; see `model.refinement.refine`.
-        multimer_num_recycles: `num_recycles` of multimer networks.
         multimer_tolerance: `recycle_early_stop_tolerance` of multimer networks.
         initial_guess: the structure that recycling starts from, or a folder of them; None without.
-        cyclic: names of the chains of all targets that are cyclic.
         msa_mask: share of the alignment's columns that each seed masks.
         dropout: the network drops updates as in its training.
         msa_cluster: seeds from 1 predict from one cluster of the alignment's rows each.
@@ -252,7 +241,6 @@ class NetworkOptions:
         params: folder of parameters, "alphafold2", "template", "compact", or None for the default.
         models: model numbers, in the order in which they run.
         model_type: "auto", or the kind of parameters.
-        device: value of `--device`.
         max_memory: largest number of bytes to use on the GPU; None is all that is free.
         precision: None is the fastest that the device supports.
         kernels: "auto" is the fastest that the device supports.

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from threading import Event
 from typing import Any, ClassVar
 
 import click
@@ -125,5 +124,5 @@ class Copies:
         prediction = Prediction(structure, positions, sample.expected_lddt.astype(np.float64))
         return lambda: (prediction,)
 
-    def warm_up(self, residues: int, wait: Callable[[], None], first_job_is_ready: Event) -> None:
+    def warm_up(self, residues: int, wait: Callable[[], None]) -> None:
         """Do nothing."""

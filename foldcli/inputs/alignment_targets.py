@@ -54,8 +54,6 @@ class ChainFiles:
     """The alignments of a chain in a folder of AlphaFold-Multimer.
 
     Args:
-        name: id of the chain.
-        sequence: its residues.
         files: its alignments in AlphaFold's order; empty for a copy of an earlier chain.
         pairing_file: the alignment whose rows are paired; None if there is none.
     """
@@ -71,7 +69,6 @@ class AlignmentTarget:
     """A target with its alignments.
 
     Args:
-        name: file-safe name.
         files: alignment files, in the order in which their rows are concatenated; `-` is standard input.
         content: content of standard input, if it has already been read.
         is_complex: whether the target is a complex, given as an A3M file, a cache entry or a folder.
@@ -89,16 +86,11 @@ class AlignmentTarget:
 
         Raises:
             InputError: a compressed file is truncated or damaged.
-            OSError: a file cannot be read.
         """
         return [read_bytes(file) for file in self.files] if self.content is None else [self.content]
 
     def parse(self, contents: list[bytes]) -> list[Alignment]:
-        """Parse the files' contents, one alignment per file.
-
-        Raises:
-            InputError: see `msa.alignments.files.read_alignment`, or a query is not a protein.
-        """
+        """Parse the files' contents, one alignment per file."""
         alignments = [parse_alignment(*each) for each in zip(contents, self.files, strict=True)]
         for alignment in alignments:
             check_protein(alignment.names[0], alignment.query, alignment.source)
@@ -114,13 +106,7 @@ class AlignmentTarget:
         return self.files[:1] if self.chains else self.files
 
     def parse_complex(self, contents: list[bytes]) -> ComplexRows | None:
-        """Return the rows of a complex, given the contents of all files; None for a single chain.
-
-        Raises:
-            InputError: see `complex_a3m.parse_complex_a3m`; a chain is not a protein, has none of the
-                twenty residues, or an alignment of another sequence; or only some chains have rows to be
-                paired.
-        """
+        """Return the rows of a complex, given the contents of all files; None for a single chain."""
         (content, *others), file = contents, self.files[0]
         if self.chains:
             rows = self._pair_chains(dict(zip(self.files, contents, strict=True)))
@@ -316,11 +302,7 @@ def target_of_file(path: str) -> AlignmentTarget:
 
 
 def _read_chain_map(path: str) -> list[tuple[str, str]]:
-    """Return the ids and sequences of the chains in AlphaFold-Multimer's list.
-
-    Raises:
-        InputError: the file is not such a list.
-    """
+    """Return the ids and sequences of the chains in AlphaFold-Multimer's list."""
     chains = parse_json_with_lines(read_bytes(path), path)
     if not isinstance(chains, MappingWithLines) or not chains:
         raise InputError("expected an object with the chains of a complex", path)

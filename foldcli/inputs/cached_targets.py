@@ -40,8 +40,6 @@ class CachedTarget:
     """A target with an entry in a feature cache.
 
     Args:
-        name: file-safe name.
-        path: path of the entry.
         key: key of the entry, a hash of everything that its features depend on.
         sources: files from which the entry was computed; `-` is standard input, None is unknown.
         is_complex: whether the target is a complex.
@@ -69,7 +67,6 @@ class CachedTarget:
 
         Raises:
             CorruptEntryError: the entry is damaged, and its sources are missing or have changed.
-            OSError: the entry cannot be read.
         """
         try:
             return read_entry(self.path, self.key, verify)
@@ -97,7 +94,6 @@ class CachedTarget:
         return target.parse_complex(target.read_contents())
 
     def _source_target(self) -> AlignmentTarget:
-        """Return the source files as a target."""
         return AlignmentTarget(
             self.name, tuple(source for source in self.sources if source not in (None, "-"))
         )

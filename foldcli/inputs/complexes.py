@@ -21,13 +21,10 @@ class Complex:
     """A target of several protein chains.
 
     Args:
-        name: id of the target, one word.
         chains: the chains in the order of the input; copies are repeated.
         stop_codons: see FastaRecord; the sum over all distinct chains.
-        seeds: see FastaRecord.
         cyclic: names of the chains that are cyclic, such as "A".
         templates: the same for each chain, see FastaRecord; empty if the file does not say.
-        path, line: location in the input.
     """
 
     name: str
@@ -90,11 +87,7 @@ def name_chains(name: str, chains: Sequence[FastaRecord]) -> tuple[FastaRecord, 
 def refuse_complexes(
     targets: Iterable[tuple[str, FastaRecord | Complex]],
 ) -> list[tuple[str, FastaRecord]]:
-    """Replace complexes by UnsupportedRecords, so that only these targets fail.
-
-    Args:
-        targets: pairs of name and target.
-    """
+    """Replace complexes by UnsupportedRecords, so that only these targets fail."""
     return [
         (
             name,
@@ -144,7 +137,6 @@ def read_pairs(
 
     Raises:
         InputError: the file has no rows, or is not text.
-        OSError: the file cannot be read.
     """
     file = os.fspath(path)
     text = decode_utf8(read_bytes(path), file)

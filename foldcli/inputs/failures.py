@@ -22,7 +22,6 @@ class Failures:
     Args:
         folder: folder of the file: failures.jsonl, or failures.I-of-N.jsonl for a shard, so that array jobs
             with a common folder do not overwrite each other's file.
-        shard: the run's share of the targets.
     """
 
     def __init__(self, folder: Path, shard: Shard) -> None:

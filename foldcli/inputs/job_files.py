@@ -75,10 +75,6 @@ def parse_alphafold3(data: bytes, path: str) -> list[FastaRecord | Complex]:
 
     The paired alignment of a single chain is ignored: it has no partner to pair with.
 
-    Args:
-        data: decompressed JSON.
-        path: file name for errors.
-
     Returns:
         One query per job: an AlignedRecord for a chain with an alignment, a Complex for several chains, an
         UnsupportedRecord if the job contains anything else.
@@ -293,11 +289,6 @@ def boltz_templates(
 
     A template without `chain_id` is given to every protein, as by Boltz; without `template_id`, the chain of
     the file is used whose alignment scores best.
-
-    Args:
-        content: the file's content.
-        proteins: the first chain and the sequence of each protein, by the names of all chains.
-        path: the file.
     """
     items, line = content.get("templates") or [], content.line_of("templates")
     if not isinstance(items, list):
@@ -351,18 +342,13 @@ class _JobBuilder:
 
     Args:
         name: id of the query; whitespace becomes `_`.
-        path: file of the job.
         line: 1-based line where it begins.
         chains: its protein chains; copies are repeated.
         templates: the templates of each chain; None to search for some.
         first_chains: id of the first copy of each chain.
         proteins: id of the first copy, and the sequence, by the ids of protein chains.
         has_paired_alignment: whether a chain has a paired alignment.
-        stop_codons: see Complex.
-        seeds: see FastaRecord.
-        cyclic: indices of the chains that are cyclic.
         unsupported: descriptions of unsupported content, such as "a ligand".
-        ids: ids of its chains of all kinds.
     """
 
     name: str
@@ -380,11 +366,7 @@ class _JobBuilder:
     ids: set[str] = field(default_factory=set)
 
     def add_ids(self, entity: MappingWithLines) -> None:
-        """Add the ids of an entity.
-
-        Raises:
-            InputError: another chain has one of them.
-        """
+        """Add the ids of an entity."""
         ids = entity.get("id")
         for name in ids if isinstance(ids, list) else [ids]:
             if not isinstance(name, str):
@@ -405,12 +387,7 @@ class _JobBuilder:
         alignment: Alignment | None,
         has_paired_alignment: bool = False,
     ) -> str:
-        """Add the copies of a protein chain, and return its sequence.
-
-        Raises:
-            InputError: there is no sequence, a character in it is not a residue, or it differs from the query
-                of its alignment.
-        """
+        """Add the copies of a protein chain, and return its sequence."""
         text = required_text(entity, "sequence", self.path)
         line = entity.line_of("sequence")
         sequence, stop_codons = clean_sequence(text, self.path, line)

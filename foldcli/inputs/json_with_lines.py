@@ -49,10 +49,6 @@ class MappingWithLines(dict[str, Any]):
 def parse_json_with_lines(data: bytes, path: str) -> Any:
     """Parse a JSON file; objects become MappingWithLines.
 
-    Args:
-        data: decompressed content in UTF-8.
-        path: file name for errors.
-
     Raises:
         InputError: invalid JSON, a repeated key in an object, half of a surrogate pair, a number of more than
             4300 digits, or nesting that is too deep; names the line.
@@ -79,11 +75,7 @@ def parse_json_with_lines(data: bytes, path: str) -> Any:
 
 
 def _object_lines(text: str, path: str) -> list[tuple[int, list[tuple[str, int]]]]:
-    """Return the line and the (key, line) pairs of every object in valid JSON, ordered by their ends.
-
-    Raises:
-        InputError: a string has half of a surrogate pair.
-    """
+    """Return the line and the (key, line) pairs of every object in valid JSON, ordered by their ends."""
     objects: list[tuple[int, list[tuple[str, int]]]] = []
     open_brackets: list[tuple[str, int, list[tuple[str, int]]]] = []
     line, last_string = 1, ("", 0)
@@ -116,10 +108,6 @@ def parse_yaml_with_lines(data: bytes, path: str) -> Any:
     """Parse a YAML file with one document; mappings become MappingWithLines, scalars text or None (null).
 
     Tags do not create objects, so nothing in the file is executed.
-
-    Args:
-        data: decompressed content in UTF-8.
-        path: file name for errors.
 
     Raises:
         InputError: invalid YAML, several documents, a repeated key in a mapping, half of a surrogate pair, or

@@ -76,9 +76,6 @@ def _to_ascii(character: str) -> str:
 def check_unique_names(names_and_sources: Iterable[tuple[str, str]]) -> None:
     """Check that no two targets would be written to the same folder.
 
-    Args:
-        names_and_sources: file-safe name and source of each target.
-
     Raises:
         InputError: two targets have the same name.
     """

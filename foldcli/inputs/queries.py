@@ -82,14 +82,7 @@ class QueryReaders(Protocol):
 
 @dataclass(frozen=True)
 class QuerySources:
-    """The inputs from which a run reads its queries.
-
-    Args:
-        inputs: files and folders of queries; see `list_query_files`.
-        comp_bias_corr: see `read_queries`.
-        matrix: see `read_queries`.
-        profiles: files of saved profiles, or folders of them.
-    """
+    """The inputs from which a run reads its queries."""
 
     inputs: Sequence[str]
     comp_bias_corr: bool
@@ -174,7 +167,6 @@ def distinct_ids_and_names(ids: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def _rename(query: Query, new_id: str) -> Query:
-    """Return a query with another id."""
     if isinstance(query, Complex):
         return replace(query, name=new_id)
     return replace(query, header=new_id + query.header[len(query.id) :])
@@ -207,7 +199,6 @@ def read_queries(
 
     Raises:
         InputError: an unknown format or invalid content; names file, line and column where known.
-        OSError: the file cannot be read.
     """
     if os.fspath(path) != "-" and is_mmseqs(path):
         # imports numba, which takes a second and is not needed by other queries
@@ -234,10 +225,6 @@ def read_queries(
 def find_alignment(data: bytes, name: str) -> Alignment | None:
     """Return the alignment in a file's content; None if it is FASTA or of another kind.
 
-    Args:
-        data: decompressed content.
-        name: file name, whose suffix counts if the content is ambiguous.
-
     Raises:
         InputError: the content or the name is that of an alignment, but it cannot be read.
     """
@@ -256,15 +243,7 @@ def find_alignment(data: bytes, name: str) -> Alignment | None:
 
 
 def read_sequences(data: bytes, path: str) -> list[Query]:
-    """Return the queries in the content of a FASTA file; log what headers of Boltz and Chai leave unread.
-
-    Args:
-        data: decompressed content.
-        path: file name for errors.
-
-    Raises:
-        InputError: see `read_records`.
-    """
+    """Return the queries in the content of a FASTA file; log what headers of Boltz and Chai leave unread."""
     records = list(read_records(BytesIO(data), path))
     if not records:
         raise InputError("no sequences", path)

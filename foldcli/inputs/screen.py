@@ -23,12 +23,7 @@ _MAX_DRAWN_FROM = 2000
 
 @dataclass(frozen=True)
 class Background:
-    """Pairs of chains that a screen predicts in order to compare the requested ones with them.
-
-    Args:
-        count: number of pairs.
-        seed: seed of the draw.
-    """
+    """Pairs of chains that a screen predicts in order to compare the requested ones with them."""
 
     count: int
     seed: int
@@ -76,11 +71,7 @@ def find_screen_targets(
 def _draw_pairs(
     chains: dict[str, FastaRecord], requested: Sequence[Complex], background: Background
 ) -> list[Complex]:
-    """Return pairs of different chains that are not part of a requested complex, drawn at random.
-
-    Raises:
-        InputError: there are too few.
-    """
+    """Return pairs of different chains that are not part of a requested complex, drawn at random."""
     known = {
         frozenset((a.sequence, b.sequence)) for target in requested for a, b in combinations(target.chains, 2)
     }
@@ -117,11 +108,7 @@ def _describe(query: Query) -> str:
 
 
 def _chains_by_id(files: Sequence[Sequence[FastaRecord]]) -> dict[str, FastaRecord]:
-    """Return the chains of all files by id.
-
-    Raises:
-        InputError: two files have different chains of the same id.
-    """
+    """Return the chains of all files by id."""
     chains: dict[str, FastaRecord] = {}
     for chain in (chain for file in files for chain in file):
         if chains.setdefault(chain.id, chain).sequence != chain.sequence:

@@ -42,10 +42,6 @@ class Shard:
         return sorted(items, key=lambda pair: pair[0])[self.index - 1 :: self.count]
 
     def log_if_empty(self, targets: int) -> None:
-        """Log that this shard has no targets, unless there are none at all.
-
-        Args:
-            targets: number of targets of all shards.
-        """
+        """Log that this shard has no targets, unless there are none at all."""
         if targets:
             logger.info("shard %d/%d has no targets; there are %d in all", self.index, self.count, targets)

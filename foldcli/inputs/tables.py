@@ -20,16 +20,8 @@ def looks_like_table(text: bytes) -> bool:
 def parse_table(data: bytes, path: str) -> list[FastaRecord]:
     """Parse a ColabFold table, separated by commas or tabs; only the columns id and sequence are used.
 
-    Args:
-        data: decompressed content.
-        path: file name for errors.
-
     Returns:
         One record per row, see `make_record`; whitespace in an id becomes `_`.
-
-    Raises:
-        InputError: see `table_rows`; or an id or a sequence is missing, a character is not a residue, or a
-            row names a file (`a3mpath`, `templatepath`); names the line.
     """
     return [_table_record(row, path, line) for line, row in table_rows(data, path)]
 

@@ -52,14 +52,7 @@ class AppSettings:
 
 
 class MsaApp:
-    """The ASGI application.
-
-    Args:
-        queue: the tickets.
-        worker: searches for the tickets.
-        results: the structures of templates.
-        settings: see AppSettings.
-    """
+    """The ASGI application."""
 
     def __init__(
         self, queue: TicketQueue, worker: Worker, results: ResultFiles, settings: AppSettings
@@ -207,13 +200,7 @@ class MsaApp:
 
 
 async def _read_form(request: Request, limit: int) -> tuple[str, str]:
-    """Return the sequences and the mode of a ticket.
-
-    Raises:
-        ClientDisconnect: the client is gone.
-        HTTPException: the form is invalid.
-        ValueError: it has too many fields.
-    """
+    """Return the sequences and the mode of a ticket."""
     if request.headers.get("content-type", "").startswith("multipart/form-data"):
         async with request.form(max_fields=_MAX_FIELDS, max_part_size=limit) as form:
             query = form.get("q", "")

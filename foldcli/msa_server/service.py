@@ -4,6 +4,8 @@ import contextlib
 import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache as cached
+from functools import partial
 from pathlib import Path
 from threading import Event
 
@@ -16,15 +18,19 @@ from foldcli.msa_server.tickets import TicketQueue
 from foldcli.msa_server.worker import SearchStages, Worker
 from foldcli.paths import make_writable_folder
 from foldcli.pipeline.prepare.template_stage import TemplateStage
-from foldcli.pipeline.search.joined import open_joined
+from foldcli.pipeline.search.joined import make_joined
+from foldcli.pipeline.search.process import SearchProcess
 from foldcli.pipeline.search.searcher import DatabaseSource
 from foldcli.pipeline.targets.locks import TargetLocks
 from foldcli.process_state import on_stop_signals
 from foldcli.server.service import Startup, Verification, device_name, exit_during_search
 from foldcli.version import VERSION
 from msa.base.errors import InputError
+from msa.gpu.device.hardware import has_nvidia_hardware
 
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
+# of a GPU's free memory, for the searches
+_GPU_SHARE = 0.9
 # connections that wait for the server to accept them
 _BACKLOG = 2048
 
@@ -34,9 +40,6 @@ class HttpService:
     """A server process.
 
     Args:
-        source: the databases and the device.
-        address: host and port.
-        queue: folder of the tickets.
         cache: folder of the feature cache, which keeps the alignments.
         templates: the library that is searched for templates; None for none.
         secrets_file: file with a line `name:secret` for each user; None to let everybody in.
@@ -76,7 +79,7 @@ class HttpService:
             if not locks.try_acquire(self.queue / "server.lock"):
                 raise InputError("another server uses this queue", self.queue)
             logger.info("loading %s", " ".join((self.source.db, *self.source.others)))
-            stages = SearchStages.of(open_joined(self.source), self.cache, self.threads)
+            stages = self._open()
             queue = TicketQueue(self.queue / "tickets", self.max_waiting)
             results = ResultFiles(self.templates)
             worker = Worker(queue, stages, results, locks, self.keep_seconds)
@@ -91,6 +94,16 @@ class HttpService:
         if not stopped:
             exit_during_search()
 
+    def _open(self) -> SearchStages:
+        """Open the databases; a process searches them, so that requests do not wait for its Python."""
+        database, device = self.source.open(), self.source.device
+        if device == "auto" and not has_nvidia_hardware():
+            device = "cpu"
+        path, *further = (str(each.path) for each in (database, *database.companions))
+        process = SearchProcess(path, device, _GPU_SHARE, further)
+        searcher = process.open(database, cached(partial(make_joined, self.source, database, _GPU_SHARE)))
+        return SearchStages.of(database, searcher, self.cache, self.threads)
+
     def _serve(
         self,
         listener: socket.socket,
@@ -100,18 +113,14 @@ class HttpService:
         results: ResultFiles,
         secrets: dict[str, str],
     ) -> None:
-        """Answer requests until a signal, or until the engine or a database fails.
-
-        Raises:
-            InputError: a database is damaged.
-        """
-        databases = stages.databases
+        """Answer requests until a signal, or until the engine or a database fails."""
+        databases = [stages.database, *stages.database.companions]
         names = [self.source.db, *self.source.others]
         facts = {
             "foldcli": VERSION,
             "databases": names,
             "sequences": sum(each.manifest.sequences for each in databases),
-            "device": device_name(stages.first, self.source.device),
+            "device": device_name(stages.drives_gpus, self.source.device),
         }
         settings = AppSettings(self.max_request_bytes, secrets, self.queue / "maintenance", facts)
         server = _Server(
@@ -164,11 +173,6 @@ class _Server(uvicorn.Server):
 
 @contextlib.contextmanager
 def _bind(address: tuple[str, int]) -> Iterator[socket.socket]:
-    """Yield a socket with an address.
-
-    Raises:
-        InputError: the address does not exist, or is in use.
-    """
     family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -185,7 +189,6 @@ def read_secrets(path: Path) -> dict[str, str]:
 
     Raises:
         InputError: a line has another form, or there are none.
-        OSError: the file cannot be read.
     """
     secrets: dict[str, str] = {}
     for number, line in enumerate(path.read_text().splitlines(), 1):

@@ -51,8 +51,6 @@ class TicketJob:
     Args:
         kind: alignments of single sequences, or their paired rows.
         mode: words joined by `-`, as clients of ColabFold's server send them.
-        query: the sequences, FASTA.
-        client: the client, for its share of the searches.
         submitted: time in seconds since 1970.
     """
 
@@ -123,7 +121,6 @@ class TicketQueue:
     """All tickets of a server. Its methods may be called from any thread.
 
     Args:
-        folder: folder of the tickets.
         max_waiting: largest number of waiting sequences of a client, unless they are of a single ticket.
     """
 
@@ -153,7 +150,6 @@ class TicketQueue:
         Raises:
             InputError: see `TicketJob.records`.
             RateLimited: too many sequences of the client wait.
-            OSError: the ticket cannot be written.
         """
         records = job.records()
         with self._lock:
@@ -209,11 +205,7 @@ class TicketQueue:
         self._changed.set()
 
     def complete(self, ticket: Ticket, write: Callable[[IO[bytes]], None]) -> None:
-        """Write the results of a ticket with `write`.
-
-        Raises:
-            OSError: they cannot be written.
-        """
+        """Write the results of a ticket with `write`."""
         with atomic_write(self.result(ticket.id), "wb") as stream:
             write(stream)
         self._remove(ticket)

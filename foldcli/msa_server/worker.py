@@ -17,21 +17,22 @@ from foldcli.logs import logger
 from foldcli.msa_server.results import ResultFiles
 from foldcli.msa_server.tickets import Ticket, TicketJob, TicketQueue
 from foldcli.pipeline.search.chains import ChainSearch, ChainStore
-from foldcli.pipeline.search.hit_texts import HitTexts
-from foldcli.pipeline.search.joined import JoinedSearcher
+from foldcli.pipeline.search.hit_texts import alignment_text, table_text
+from foldcli.pipeline.search.joined import JoinedSearcher, alone
+from foldcli.pipeline.search.process import ProcessSearcher
 from foldcli.pipeline.search.searcher import LocalSearcher
 from foldcli.pipeline.search.stage import SearchStage
 from foldcli.pipeline.search.stores import CacheStore
 from foldcli.pipeline.targets.alignment_settings import FIRST_BATCH, AlignmentSettings
 from foldcli.pipeline.targets.locks import TargetLocks
-from foldcli.server.service import check_engine, check_query
+from foldcli.server.service import check_query
 from foldcli.version import VERSION
 from msa.database.database import TargetDatabase
 from msa.engines.settings import FOLDING_FILTER, FOLDING_SEARCH, AlignmentFilter
 from msa.io.fasta import FastaRecord
 
-# intended time for the search of a batch, since a new ticket waits for it
-_BATCH_SECONDS = 2.0
+# intended time for the search of a batch: a new ticket waits for it, and small batches take longer for each
+_BATCH_SECONDS = 4.0
 _MAX_BATCH = 256
 _PRUNE_SECONDS = 3600.0
 _RESULT_THREADS = 4
@@ -42,32 +43,35 @@ class SearchStages:
     """The searches that tickets ask for.
 
     Args:
-        all_databases: searches all databases.
-        first: searches the first one; the same if there are no others.
+        database: the first database, with the others as companions.
+        first: searches the first one.
         cache: folder of the feature cache, which keeps the alignments.
         threads: CPU threads.
     """
 
-    all_databases: LocalSearcher | JoinedSearcher
-    first: LocalSearcher
+    database: TargetDatabase
+    all_databases: LocalSearcher | JoinedSearcher | ProcessSearcher
+    first: LocalSearcher | ProcessSearcher
     cache: Path
     threads: int
 
     @classmethod
-    def of(cls, searcher: LocalSearcher | JoinedSearcher, cache: Path, threads: int) -> "SearchStages":
+    def of(
+        cls,
+        database: TargetDatabase,
+        searcher: LocalSearcher | JoinedSearcher | ProcessSearcher,
+        cache: Path,
+        threads: int,
+    ) -> "SearchStages":
         """Return the searches of opened databases."""
-        if isinstance(searcher, LocalSearcher):
-            return cls(searcher, searcher, cache, threads)
-        first = searcher.searchers[0]
-        alone = LocalSearcher(first.database.with_companions([]), first.engine)
-        return cls(searcher, alone, cache, threads)
+        first = searcher.alone() if isinstance(searcher, ProcessSearcher) else alone(searcher)
+        return cls(database, searcher, first, cache, threads)
 
     @property
-    def databases(self) -> list[TargetDatabase]:
-        """The databases, the first one first."""
-        joined = self.all_databases
-        searchers = joined.searchers if isinstance(joined, JoinedSearcher) else [joined]
-        return [searcher.database for searcher in searchers]
+    def drives_gpus(self) -> bool:
+        """True if GPUs search."""
+        first = self.first
+        return first.drives_gpus if isinstance(first, ProcessSearcher) else first.engine.drives_gpus
 
     def stage(self, job: TicketJob) -> SearchStage:
         """Return the search for a ticket."""
@@ -77,13 +81,18 @@ class SearchStages:
         return SearchStage(searcher, settings, show_progress=False)
 
     def compile(self) -> None:
-        """Search as for a ticket, so that no client waits for the compilation."""
+        """Search as for a ticket, so that no client waits for the compilation.
+
+        Raises:
+            Exception: the engine does not work.
+        """
         row_filter = replace(FOLDING_FILTER, filter_min_enable=0)
         settings = AlignmentSettings(replace(FOLDING_SEARCH, threads=self.threads), row_filter)
         stage = SearchStage(self.first, settings, show_progress=False)
-        query = check_query(self.first.database)
-        for _, _, hits in stage.search([(query.id, query)]):
-            HitTexts.of_hits(query, hits, settings)
+        query = check_query(self.database)
+        for _, _, found in stage.search_or_texts([(query.id, query)]):
+            table_text(query, found)
+            alignment_text(query, found, settings)
 
     def store(self, stage: SearchStage) -> ChainStore:
         """Return the alignments of a search."""
@@ -94,9 +103,6 @@ class Worker(Thread):
     """The only thread that uses the engine.
 
     Args:
-        queue: the tickets.
-        stages: the searches.
-        results: writes the results.
         locks: locks of sequences, which other runs with the same cache respect.
         keep_seconds: time for which answered tickets are kept.
 
@@ -104,7 +110,6 @@ class Worker(Thread):
         ready: completes when the first search has compiled the kernels.
         failure: gets an error when the engine no longer works.
         searched: number of sequences searched so far.
-        seconds: time of these searches.
     """
 
     def __init__(
@@ -189,11 +194,7 @@ class Worker(Thread):
         return batch
 
     def _search(self, batch: Sequence[tuple[Ticket, FastaRecord]], writers: ThreadPoolExecutor) -> None:
-        """Search a batch, and let other threads write the results of the tickets that it completes.
-
-        Raises:
-            Exception: the engine has failed; the tickets still wait.
-        """
+        """Search a batch, and let other threads write the results of the tickets that it completes."""
         start = time.perf_counter()
         for ticket, _ in batch:
             ticket.is_running = True
@@ -218,14 +219,9 @@ class Worker(Thread):
         logger.info("%d sequences of %d tickets, %.3f s", len(batch), tickets, seconds)
 
     def _fail(self, ticket: Ticket, error: Exception) -> None:
-        """End a ticket with an error.
-
-        Raises:
-            Exception: the engine has failed.
-        """
         log_bug(error)
         if exit_code_of(error) is ExitCode.UNEXPECTED:
-            check_engine(self._stages.first, self._stages.threads)
+            self._stages.compile()
         logger.error("%s: %s", ticket.id, describe(error))
         self._queue.fail(ticket, describe(error))
 

@@ -108,7 +108,6 @@ class NumbersType(click.ParamType):
     Args:
         expected: description of valid values, for the error message.
         is_valid: returns True if the text between two commas is a valid number.
-        parse: converts it.
     """
 
     name = "N,N,…"
@@ -165,6 +164,14 @@ def available_cores() -> int:
 def combine(*decorators: Callable[[Command], Command]) -> Callable[[Command], Command]:
     """Combine click options into one decorator; the help lists them in this order."""
     return lambda function: functools.reduce(lambda f, d: d(f), reversed(decorators), function)
+
+
+def number_option(
+    *names: str, numbers: click.IntRange | click.FloatRange, default: Any, help: str, metavar: str = "N"
+) -> Callable[[Command], Command]:
+    """Return an option with a number; a default that is text only describes it in the help."""
+    value, shown = (None, default) if isinstance(default, str) else (default, True)
+    return click.option(*names, type=numbers, metavar=metavar, default=value, show_default=shown, help=help)
 
 
 molecule_option = click.option(
@@ -248,12 +255,10 @@ databases_option = click.option(
     help="Target database from `foldcli createdb`, or a FASTA file or MMseqs2 database, which is converted "
     "once into $FOLDCLI_CACHE. Repeat the option to search further databases with the profiles of the first.",
 )
-retries_option = click.option(
+retries_option = number_option(
     "--retries",
-    type=click.IntRange(0),
-    metavar="N",
+    numbers=click.IntRange(0),
     default=5,
-    show_default=True,
     help="Maximum number of consecutive attempts without progress.",
 )
 report_options = combine(

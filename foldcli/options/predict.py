@@ -8,7 +8,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from foldcli.options import common
-from foldcli.options.common import NumbersType, SizeType, combine
+from foldcli.options.common import NumbersType, SizeType, combine, number_option
 from foldcli.outputs.layout import LAYOUTS
 from foldcli.params.openfold3 import OPENFOLD3
 from foldcli.params.parameters import ALPHAFOLD2, TEMPLATE, default_method
@@ -169,22 +169,8 @@ jobs_option = click.option(
     help="Read the input as jobs of molecules for this network.",
 )
 seed_options = combine(
-    click.option(
-        "--num-seeds",
-        type=click.IntRange(1),
-        metavar="N",
-        default=1,
-        show_default=True,
-        help="Number of seeds to run.",
-    ),
-    click.option(
-        "--random-seed",
-        type=click.IntRange(0),
-        metavar="N",
-        default=0,
-        show_default=True,
-        help="The first seed.",
-    ),
+    number_option("--num-seeds", numbers=click.IntRange(1), default=1, help="Number of seeds to run."),
+    number_option("--random-seed", numbers=click.IntRange(0), default=0, help="The first seed."),
 )
 chains_type = NumbersType("ids of chains such as A,C", re.compile("[A-Za-z0-9]+").fullmatch, str)
 """The click type of `--cyclic A,C`."""
@@ -239,12 +225,8 @@ prediction_options = combine(
         show_default=True,
         help="Models to run, in order.",
     ),
-    click.option(
-        "--num-models",
-        type=click.IntRange(1, 5),
-        metavar="N",
-        show_default="all",
-        help="Run only the first N of --models.",
+    number_option(
+        "--num-models", numbers=click.IntRange(1, 5), default="all", help="Run only the first N of --models."
     ),
     click.option(
         "--model-type",
@@ -256,33 +238,30 @@ prediction_options = combine(
         "alphafold2_multimer_v3 (or multimer_v3; also v2 and v1) is for complexes. auto is multimer_v3 for "
         "complexes; for single chains, it is ptm if its parameters exist, else monomer.",
     ),
-    click.option(
+    number_option(
         "--num-recycle",
         "num_recycles",
-        type=click.IntRange(0),
-        metavar="N",
-        show_default="3; 20 with multimer_v3 networks; 2 with `compact`",
+        numbers=click.IntRange(0),
+        default="3; 20 with multimer_v3 networks; 2 with `compact`",
         help="Maximum number of recycles after the first pass.",
     ),
-    click.option(
+    number_option(
         "--recycle-early-stop-tolerance",
-        type=click.FloatRange(0),
+        numbers=click.FloatRange(0),
+        default="0, never; 0.5 with multimer_v3 networks",
         metavar="ANGSTROM",
-        show_default="0, never; 0.5 with multimer_v3 networks",
         help="Stop recycling once Cα distances change by less than this (Å, root mean square).",
     ),
-    click.option(
+    number_option(
         "--num-diffusion-samples",
-        type=click.IntRange(1),
-        metavar="N",
-        show_default="5",
+        numbers=click.IntRange(1),
+        default="5",
         help="Structures for each seed, with all-atom networks.",
     ),
-    click.option(
+    number_option(
         "--num-diffusion-steps",
-        type=click.IntRange(1),
-        metavar="N",
-        show_default="200",
+        numbers=click.IntRange(1),
+        default="200",
         help="Denoising steps of each structure, with all-atom networks.",
     ),
     seed_options,
@@ -315,11 +294,10 @@ relax_options = combine(
         help="Make the bonds between residues regular and remove clashes, close to the network's structure "
         "and without a force field.",
     ),
-    click.option(
+    number_option(
         "--num-relax",
-        type=click.IntRange(0),
-        metavar="N",
-        show_default="0, or all with --amber",
+        numbers=click.IntRange(0),
+        default="0, or all with --amber",
         help="Relax the best N models of each target with OpenMM; needs the extra `relax`.",
     ),
     click.option("--amber", is_flag=True, help="Relax all models, or those of --num-relax."),

@@ -4,25 +4,22 @@ from collections.abc import Sequence
 
 import click
 
-from foldcli.options.common import available_cores, combine
+from foldcli.options.common import available_cores, combine, number_option
 from model.parallel.rank_assignment import RankAssignment
 
 rank_options = combine(
-    click.option(
+    number_option(
         "--gpus-per-target",
-        type=click.IntRange(1),
-        metavar="N",
+        numbers=click.IntRange(1),
         default=1,
-        show_default=True,
         help="For long proteins: divide each prediction among N GPUs of this host, or with --device cpu "
         "among N processes. With torchrun, N is its number of processes; see docs/parallel.md.",
     ),
-    click.option(
+    number_option(
         "--rank-timeout",
-        type=click.FloatRange(0, min_open=True),
-        metavar="SECONDS",
+        numbers=click.FloatRange(0, min_open=True),
         default=600.0,
-        show_default=True,
+        metavar="SECONDS",
         help="End the run if the processes of --gpus-per-target make no progress for this long.",
     ),
 )
@@ -64,10 +61,6 @@ def sampling_processes(device: str, workers: int) -> int:
     """Return the number of processes that sample features: two for each worker if there are enough cores.
 
     One samples for the only GPU of a run; on a CPU, the process that predicts samples, too.
-
-    Args:
-        device: value of `--device`.
-        workers: number of targets that are predicted at the same time in workers.
     """
     if not workers:
         return 0 if device == "cpu" else 1
@@ -75,13 +68,7 @@ def sampling_processes(device: str, workers: int) -> int:
 
 
 def unused_devices(devices: Sequence[str], ranks: int, assignment: RankAssignment | None) -> Sequence[str]:
-    """Return the listed devices that are left over when each target takes several of them.
-
-    Args:
-        devices: devices that `--device` lists.
-        ranks: result of `number_of_ranks`.
-        assignment: see `predicts_in_workers`.
-    """
+    """Return the listed devices that are left over when each target takes several of them."""
     if len(devices) < ranks or assignment is not None:
         return ()
     return devices[len(devices) // ranks * ranks :]

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from foldcli.options.common import Command, combine
+from foldcli.options.common import Command, combine, number_option
 
 _FOLDING_DEFAULTS = {
     "evalue": "0.1",
@@ -45,26 +45,22 @@ _SCORE_OPTIONS = (
         help="Scores: CONTEXT, which depend on a residue's neighbours, or a substitution matrix: "
         "BLOSUM45, 50, 62, 80 or 90, VTML80, PAM30 or PAM70.",
     ),
-    click.option(
+    number_option(
         "--gap-open",
-        type=click.IntRange(1),
-        metavar="N",
-        show_default="12 for CONTEXT, 11 for BLOSUM62; 10 for family profiles with either",
+        numbers=click.IntRange(1),
+        default="12 for CONTEXT, 11 for BLOSUM62; 10 for family profiles with either",
         help="Cost of a gap's first residue.",
     ),
-    click.option(
+    number_option(
         "--gap-extend",
-        type=click.IntRange(1),
-        metavar="N",
-        show_default="1 for CONTEXT and BLOSUM62",
+        numbers=click.IntRange(1),
+        default="1 for CONTEXT and BLOSUM62",
         help="Cost of each further residue of a gap.",
     ),
-    click.option(
+    number_option(
         "--comp-bias-corr",
-        type=click.IntRange(0, 1),
-        metavar="N",
+        numbers=click.IntRange(0, 1),
         default=1,
-        show_default=True,
         help="Correct scores for biased composition and repeats (1) or not (0).",
     ),
 )
@@ -82,53 +78,47 @@ def _hit_options(tables: bool) -> Callable[[Command], Command]:
         return f"{_FOLDING_DEFAULTS[name]}{table_default}"
 
     return combine(
-        click.option(
+        number_option(
             "-e",
             "--evalue",
-            type=click.FloatRange(0),
+            numbers=click.FloatRange(0),
+            default=default("evalue"),
             metavar="EVALUE",
-            show_default=default("evalue"),
             help="Maximum E-value of a hit.",
         ),
-        click.option(
+        number_option(
             "--max-seqs",
-            type=click.IntRange(1),
-            metavar="N",
-            show_default=default("max_seqs"),
+            numbers=click.IntRange(1),
+            default=default("max_seqs"),
             help="Maximum number of hits per query, or per region of a query of more than 2,000 residues; "
             "members of clusters are not counted.",
         ),
-        click.option(
+        number_option(
             "--min-ungapped-score",
-            type=click.IntRange(0),
-            metavar="N",
+            numbers=click.IntRange(0),
             default=15,
-            show_default=True,
             help="Minimum score of a target that passes the gapless filter, in half-bits.",
         ),
         *_SCORE_OPTIONS,
-        click.option(
+        number_option(
             "--num-iterations",
-            type=click.IntRange(1),
-            metavar="N",
-            show_default=default("num_iterations"),
+            numbers=click.IntRange(1),
+            default=default("num_iterations"),
             help="Number of search iterations (profile search from the second on).",
         ),
         click.option("--fast", is_flag=True, help="Search once instead of three times."),
-        click.option(
+        number_option(
             "--e-profile",
-            type=click.FloatRange(0),
-            metavar="EVALUE",
+            numbers=click.FloatRange(0),
             default=0.1,
-            show_default=True,
+            metavar="EVALUE",
             help="Maximum E-value of a hit that is added to the profile of the next iteration.",
         ),
-        click.option(
+        number_option(
             "--min-seq-id",
-            type=click.FloatRange(0, 1),
-            metavar="FRACTION",
+            numbers=click.FloatRange(0, 1),
             default=0.0,
-            show_default=True,
+            metavar="FRACTION",
             help="Minimum fraction of identical residues in a hit.",
         ),
     )
@@ -146,12 +136,10 @@ def _coverage_options(*names: str) -> tuple[Callable[[Command], Command], ...]:
             show_default=True,
             help="Minimum fraction of aligned residues in a hit; see --cov-mode.",
         ),
-        click.option(
+        number_option(
             "--cov-mode",
-            type=click.IntRange(0, 2),
-            metavar="N",
+            numbers=click.IntRange(0, 2),
             default=0,
-            show_default=True,
             help="Coverage of query and target (0), target (1) or query (2).",
         ),
     )
@@ -163,11 +151,11 @@ fold_search_options = combine(_hit_options(tables=False), *_coverage_options("-c
 search_options_without_c = combine(_hit_options(tables=False), *_coverage_options("--min-coverage"))
 
 alignment_options = combine(
-    click.option(
+    number_option(
         "--max-seq-id",
-        type=click.FloatRange(0, 1),
+        numbers=click.FloatRange(0, 1),
+        default=_FOLDING_DEFAULTS["max_seq_id"],
         metavar="FRACTION",
-        show_default=_FOLDING_DEFAULTS["max_seq_id"],
         help="Maximum identity of two rows of the alignment; the shorter row is removed. 1 keeps all.",
     ),
     click.option(
@@ -184,26 +172,23 @@ alignment_options = combine(
         show_default="none",
         help="Minimum score of a row with the query, in bits per residue.",
     ),
-    click.option(
+    number_option(
         "--cov",
-        type=click.FloatRange(0, 1),
-        metavar="FRACTION",
+        numbers=click.FloatRange(0, 1),
         default=0.0,
-        show_default=True,
+        metavar="FRACTION",
         help="Minimum fraction of the query's columns in which a row has a residue.",
     ),
-    click.option(
+    number_option(
         "--diff",
-        type=click.IntRange(0),
-        metavar="N",
-        show_default=_FOLDING_DEFAULTS["diff"],
+        numbers=click.IntRange(0),
+        default=_FOLDING_DEFAULTS["diff"],
         help="Keep the most diverse rows, at least this many in every part of the alignment; 0 keeps all.",
     ),
-    click.option(
+    number_option(
         "--filter-min-enable",
-        type=click.IntRange(0),
-        metavar="N",
-        show_default=f"{_FOLDING_DEFAULTS['filter_min_enable']}; 0 with any of the options above",
+        numbers=click.IntRange(0),
+        default=f"{_FOLDING_DEFAULTS['filter_min_enable']}; 0 with any of the options above",
         help="Leave alignments with at most this many rows unfiltered.",
     ),
 )

@@ -1,7 +1,8 @@
-"""NAME.done.json, the record of a finished target: settings, ranked models, and the cost of each stage."""
+"""NAME.done.json, the record of a finished target, and NAME.result.zip, all of its files."""
 
 import json
 import platform
+import zipfile
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -23,7 +24,6 @@ class StageCost:
     """Time and memory of one stage of a target.
 
     Args:
-        stage: name of the stage.
         seconds: wall time; for a stage that works on several targets at once, the target's share.
         peak_memory_bytes: the largest resident set of the process during the stage.
     """
@@ -46,8 +46,6 @@ class DoneRecord:
     """The content of a target's done.json.
 
     Args:
-        name: file-safe name of the target.
-        fingerprint: hash of `settings`.
         settings: everything that all predictions of the target depend on, as JSON values.
         rank_by: the score that ranked the models; see `JobSettings.rank`.
         ranking: models, best first.
@@ -106,7 +104,6 @@ class FinishedTarget:
 
         Raises:
             ValueError: it is damaged, or has the format of another version.
-            OSError: it cannot be read.
         """
         try:
             content = read_done_record(path)
@@ -181,7 +178,6 @@ def read_done_record(path: Path) -> dict[str, Any]:
 
     Raises:
         ValueError: it is damaged.
-        OSError: it cannot be read.
     """
     content = read_json(path, dict[str, Any])
     to_record(content, _CheckedRecord)
@@ -194,3 +190,19 @@ def _versions() -> dict[str, str]:
     return {"foldcli": VERSION, "python": platform.python_version()} | {
         package: version(package) for package in packages
     }
+
+
+def write_archive(files: TargetFiles, done: str) -> None:
+    """Write the archive of a target, replacing an older one.
+
+    Args:
+        files: the target's files, all of which exist except done.json.
+        done: text of done.json, which is written to the folder after the archive.
+    """
+    with (
+        atomic_write(files.path("archive"), "wb") as stream,
+        zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive,
+    ):
+        for path in files.files_to_archive():
+            archive.write(path, path.name)
+        archive.writestr(files.path("done").name, done)

@@ -96,7 +96,6 @@ class TargetFiles:
     """Paths of one target's files.
 
     Args:
-        name: file-safe name of the target.
         out: the run's folder; in the layout "single_folder", the folder of the files themselves.
         layout: "default", "colabfold" or "single_folder".
     """
@@ -244,11 +243,6 @@ def model_kinds(extras: Sequence[str], num_recycles: int, num_chains: int = 1) -
     """Return the kinds of the files of a model.
 
     Models of more than MAX_PDB_CHAINS chains have no files in PDB format.
-
-    Args:
-        extras: results that were saved in addition; see `model.prediction.EXTRAS`.
-        num_recycles: number of recycles that were run.
-        num_chains: number of chains.
     """
     passes = range(num_recycles + 1) if "recycles" in extras else ()
     kinds = [*MODEL_KINDS, *(f"{_RECYCLE}{number}" for number in passes)]

@@ -28,14 +28,8 @@ def merge_summaries(out: Path) -> MergedTable | None:
     The models are read from the targets' done.json. The table is therefore complete even if some shards were
     run twice, or with different numbers of shards.
 
-    Args:
-        out: the folder of one run or of several shards.
-
     Returns:
         The table; None if there is no finished target in the layouts of runs.
-
-    Raises:
-        OSError: the file cannot be written.
     """
     models_by_target = [finished_models(files) for files in _finished_targets(out)]
     models = order_models(models_by_target)
@@ -50,15 +44,11 @@ def merge_summaries(out: Path) -> MergedTable | None:
 def merge_failures(out: Path) -> MergedTable | None:
     """Write OUT/failures.jsonl with the failures of all shards, except for targets that were finished later.
 
-    Args:
-        out: the folder of one run or of several shards.
-
     Returns:
         The table; None if no failures are left, and the file was therefore removed.
 
     Raises:
         InputError: a file of failures is damaged; names file and line.
-        OSError: a file cannot be read or written.
     """
     path = out / "failures.jsonl"
     finish_times = {files.name: files.path("done").stat().st_mtime_ns for files in _finished_targets(out)}

@@ -1,6 +1,7 @@
 """The methods of a run as a paragraph for a publication, and the papers to cite."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from foldcli.version import VERSION
 
@@ -12,65 +13,13 @@ version = {{{VERSION}}},
 comment = {{the program}}
 }}
 """
+# keys in papers.bib of the papers to cite for a search and for some settings
 _PAPERS = {
-    "search": """\
-@article{Altschul1997,
-author = {Altschul, Stephen F. and Madden, Thomas L. and Sch\\"affer, Alejandro A. and others},
-doi = {10.1093/nar/25.17.3389},
-journal = {Nucleic Acids Research},
-pages = {3389--3402},
-title = {{Gapped BLAST and PSI-BLAST: a new generation of protein database search programs}},
-volume = {25},
-year = {1997},
-comment = {iterated searches with profiles}
-}
-""",
-    "initial_guess": """\
-@article{Bennett2023,
-author = {Bennett, Nathaniel R. and Coventry, Brian and Goreshnik, Inna and others},
-doi = {10.1038/s41467-023-38328-5},
-journal = {Nature Communications},
-pages = {2625},
-title = {{Improving de novo protein binder design with deep learning}},
-volume = {14},
-year = {2023},
-comment = {--initial-guess}
-}
-""",
-    "msa_mask": """\
-@article{Kalakoti2025,
-author = {Kalakoti, Yogesh and Wallner, Bj\\"orn},
-doi = {10.1038/s42003-025-07791-9},
-journal = {Communications Biology},
-pages = {373},
-title = {{AFsample2 predicts multiple conformations and ensembles with AlphaFold2}},
-volume = {8},
-year = {2025},
-comment = {--msa-mask}
-}
-""",
-    "msa_cluster": """\
-@article{WaymentSteele2024,
-author = {Wayment-Steele, Hannah K. and Ojoawo, Adedolapo and Otten, Renee and others},
-doi = {10.1038/s41586-023-06832-9},
-journal = {Nature},
-pages = {832--839},
-title = {{Predicting multiple conformations via sequence clustering and AlphaFold2}},
-volume = {625},
-year = {2024},
-comment = {--msa-cluster}
-}
-""",
-    "cyclic": """\
-@article{Rettie2025,
-author = {Rettie, Stephen A. and Campbell, Katelyn V. and Bera, Asim K. and others},
-journal = {Nature Communications},
-title = {{Cyclic peptide structure prediction and design using AlphaFold2}},
-volume = {16},
-year = {2025},
-comment = {--cyclic}
-}
-""",
+    "search": "Altschul1997",
+    "initial_guess": "Bennett2023",
+    "msa_mask": "Kalakoti2025",
+    "msa_cluster": "WaymentSteele2024",
+    "cyclic": "Rettie2025",
 }
 
 
@@ -79,13 +28,11 @@ class RunMethods:
     """The methods of a run.
 
     Args:
-        networks: labels of the models.
         settings: settings of the predictions (`foldcli.families.settings.JobSettings`).
-        rank: the score that ranks models.
         database: the searched database in words; None without a search.
         templates: whether templates are searched for.
         num_relax: number of models that are relaxed with OpenMM.
-        network_citations: BibTeX of the networks' papers.
+        network_paper: key in papers.bib of the network's paper.
     """
 
     networks: tuple[str, ...]
@@ -94,7 +41,7 @@ class RunMethods:
     database: str | None
     templates: bool
     num_relax: int
-    network_citations: str
+    network_paper: str
 
     def paragraph(self) -> str:
         """Return the methods as a paragraph."""
@@ -149,6 +96,9 @@ class RunMethods:
             for name in ("initial_guess", "msa_mask", "msa_cluster", "cyclic")
             if getattr(self.settings, name, None)
         ]
-        return "\n".join(
-            [self.network_citations.rstrip() + "\n", *(_PAPERS[name] for name in names), _FOLDCLI]
-        )
+        text = Path(__file__).with_name("papers.bib").read_text(encoding="utf-8")
+        papers = {"": "\n"}
+        for entry in text.split("\n\n"):
+            papers[entry.partition("{")[2].partition(",")[0]] = f"{entry.rstrip()}\n"
+        cited = [self.network_paper, *(_PAPERS[name] for name in names)]
+        return "\n".join([*(papers[key] for key in cited), _FOLDCLI])

@@ -40,7 +40,6 @@ class ModelOrigin:
     """The origin of a prediction, as stated in its files.
 
     Args:
-        target: name of the target.
         network: parameters, seed, recycles and precision.
         is_untrained: whether the network was never trained.
         copied_from: the template of a copied model, in words; None for predictions.
@@ -81,14 +80,11 @@ class ModelResult:
         tag: the model and its seed, such as alphafold2_ptm_model_3_seed_000.
         plddt: mean pLDDT, 0–100.
         ptm: predicted TM-score; None without a PAE head.
-        num_recycles: number of recycles that were run.
-        seconds: wall time of the prediction.
         fingerprint: see `foldcli.families.settings.Job.fingerprints`.
         extras: results that were saved in addition; see `model.prediction.EXTRAS`.
         copied_from: the template of a copied model, in words; None for predictions.
         relaxation: energies, violations and cost of the relaxation (`RelaxResult.summary`); None without one.
         iptm: ipTM of a complex; None for a single chain.
-        num_chains: number of chains.
         ranking_score: the network's own score, by which "auto" ranks its models; None for networks without.
         file_kinds: kinds of the model's files; None for those of `model_kinds`.
         checks: result of the checks of the geometry in words; None for networks without.
@@ -208,10 +204,6 @@ class PredictedModel:
     Args:
         folder: the target's staging folder.
         tag: the model and its seed; part of the file names.
-        fingerprint: see ModelResult.
-        prediction: coordinates and confidences.
-        origin: see ModelOrigin.
-        seconds: wall time of the prediction.
         writer: writes the files; that of the network's family.
     """
 
@@ -270,11 +262,7 @@ class PredictedModel:
 
 
 def write_model(model: PredictedModel) -> ModelResult:
-    """Write the files of one prediction into the staging folder, then its result.
-
-    Raises:
-        OSError: a file cannot be written.
-    """
+    """Write the files of one prediction into the staging folder, then its result."""
     result = model.writer.result(model)
     for kind, write_file in model.writer.files(model).items():
         if kind in result.kinds:
@@ -390,9 +378,6 @@ def publish_models(ranked: list[ModelResult], files: TargetFiles) -> None:
     """Give the staged files names with their ranks, and remove the files of earlier rankings.
 
     If it is interrupted, it can be repeated.
-
-    Raises:
-        OSError: a file cannot be written.
     """
     staged_by_path = {}
     for rank, result in enumerate(ranked, 1):
@@ -430,10 +415,6 @@ def link_file(source: Path, target: Path) -> None:
 
 
 def write_result(folder: Path, result: ModelResult) -> None:
-    """Write the result of a model into a staging folder, after its files.
-
-    Raises:
-        OSError: the file cannot be written.
-    """
+    """Write the result of a model into a staging folder, after its files."""
     with atomic_write(folder / f"{result.tag}{_RESULT_SUFFIX}") as stream:
         json.dump(result.as_json(), stream)

@@ -56,7 +56,6 @@ def open_table(path: str | os.PathLike[str], keys: Sequence[str], resumable: boo
 
     Raises:
         DiskFull: no space is left.
-        OSError: the file cannot be written.
     """
     path = Path(path)
     if not resumable or is_stream(path) or len(os.fsencode(path.name)) > _MAX_NAME_BYTES:
@@ -101,14 +100,7 @@ class PlainTable:
 
 @dataclass(frozen=True)
 class _Files:
-    """The files of an unfinished table, open for reading and writing, with a lock on the table.
-
-    Args:
-        table_path: path of `table`.
-        table: lines of the finished queries.
-        index_path: path of `index`.
-        index: see the module's documentation.
-    """
+    """The files of an unfinished table, open for reading and writing, with a lock on the table."""
 
     table_path: Path
     table: io.FileIO
@@ -154,11 +146,7 @@ class _IndexEntry:
 
 
 class _ResumableTable:
-    """A table with an index of its queries.
-
-    Attributes:
-        bytes_written: size of the lines of finished queries.
-    """
+    """A table with an index of its queries."""
 
     def __init__(self, path: Path, files: _Files, keys: Sequence[str]) -> None:
         self._path, self._files, self._keys = path, files, keys
@@ -202,7 +190,6 @@ class _ResumableTable:
 
 
 def _write_all(stream: io.FileIO, content: bytes) -> None:
-    """Write all bytes to an unbuffered file."""
     remaining = memoryview(content)
     while remaining:
         remaining = remaining[stream.write(remaining) :]

@@ -21,9 +21,6 @@ def write_screen_table(path: Path, models: Sequence[dict[str, Any]]) -> None:
     Args:
         path: path of the table.
         models: models of all targets, best targets first; see `foldcli.outputs.summary.order_models`.
-
-    Raises:
-        OSError: the file cannot be written.
     """
     best = [model for model in models if model["rank"] == 1]
     background = [model for model in best if model["target"].startswith(BACKGROUND_PREFIX)]

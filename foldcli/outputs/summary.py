@@ -50,15 +50,11 @@ class TargetSummary:
     """A finished target's line in the summary, read from its done.json.
 
     Args:
-        name: the target.
-        residues: length of the query.
-        rows: rows of the alignment.
         hits: hits of the search; None without a search.
         plddt: mean pLDDT of the best model; None if the network is untrained.
         ptm: pTM of the best model; None if the network is untrained or has no PAE head.
         iptm: ipTM of the best model; None if the network is untrained, or for a single chain.
         seconds: wall time of all stages of the run that finished the target.
-        files: folder or pattern of the target's files.
         finished_before: whether an earlier run finished the target.
         is_template_copy: whether its models are copies of templates.
     """
@@ -80,10 +76,7 @@ class RunSummary:
     """The summary of a run's targets; created before the run begins, written and logged when it ends.
 
     Args:
-        out: the run's folder.
-        layout: layout of the run's files.
         shard: the run's share of the targets; part of the file's name.
-        names: names of the run's targets.
     """
 
     def __init__(self, out: Path, layout: LayoutName, shard: Shard, names: list[str]) -> None:
@@ -102,11 +95,7 @@ class RunSummary:
         return order_models([finished_models(files) for files in finished])
 
     def write(self, failed: Sequence[str]) -> None:
-        """Write summary.tsv, unless no target is finished.
-
-        Raises:
-            OSError: the file cannot be written.
-        """
+        """Write summary.tsv, unless no target is finished."""
         if not (models := self.models(failed)):
             return
         write_table(self._path, models)
@@ -190,11 +179,7 @@ def _rounded_confidence(model: dict[str, Any]) -> float | None:
 
 
 def order_models(targets: Sequence[list[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """Return the models of all targets, by ranking score or, if all are complexes, by confidence.
-
-    Args:
-        targets: `finished_models` of each target.
-    """
+    """Return the models of all targets, by ranking score or, if all are complexes, by confidence."""
     finished = [models for models in targets if models]
     if finished and all("ranking_score" in models[0] for models in finished):
         finished.sort(key=lambda models: -models[0]["ranking_score"])
@@ -225,15 +210,7 @@ def remove_run_leftovers(out: Path) -> None:
 
 
 def write_table(path: Path, models: Sequence[dict[str, Any]]) -> None:
-    """Write the table of a summary.
-
-    Args:
-        path: path of the table.
-        models: values of COLUMNS; see `finished_models`.
-
-    Raises:
-        OSError: the file cannot be written.
-    """
+    """Write the table of a summary."""
     columns = [*COLUMNS, *(name for name in RARE_COLUMNS if any(name in model for model in models))]
     with atomic_write(path) as stream:
         stream.write("\t".join(columns) + "\n")
@@ -242,11 +219,7 @@ def write_table(path: Path, models: Sequence[dict[str, Any]]) -> None:
 
 
 def _summarize(done: dict[str, Any], files: TargetFiles, finished_before: bool) -> TargetSummary:
-    """Return the summary of a target from the content of its done.json.
-
-    Raises:
-        LookupError: a value is missing.
-    """
+    """Return the summary of a target from the content of its done.json."""
     best, facts = done["ranking"][0], done["facts"]
     untrained = UNTRAINED in done["warnings"]
     return TargetSummary(

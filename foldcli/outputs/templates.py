@@ -16,12 +16,7 @@ _PDB_CODE = re.compile(r"[0-9][A-Za-z0-9]{3}")
 
 
 def used_templates(chain: str, hits: Any) -> "tuple[UsedTemplate, ...]":
-    """Return the templates of a chain as ModelCIF describes them.
-
-    Args:
-        chain: name of the chain.
-        hits: result of its template search (`features.templates.candidates.TemplateHits`).
-    """
+    """Return the templates of a chain as ModelCIF describes them."""
     from model.output.modelcif import UsedTemplate  # imports gemmi, which runs load later
 
     used = []
@@ -48,7 +43,7 @@ def record_templates(target: Any, named_templates: Sequence[tuple[str, Any]]) ->
     """Stage NAME_templates.tsv, add the templates to the target's facts, and warn of unusable ones.
 
     Args:
-        target: the target (`foldcli.families.protocols.TargetState`).
+        target: the target (`foldcli.outputs.target.TargetRun`).
         named_templates: name and templates (`foldcli.pipeline.prepare.template_stage.TargetTemplates`) of
             each distinct chain.
     """

@@ -14,15 +14,7 @@ _MAX_MODELS = 25
 
 
 def write_viewer_scripts(files: TargetFiles, ranked: Sequence[ModelResult]) -> None:
-    """Write NAME.cxc and NAME.pml, which superpose the models on the best one.
-
-    Args:
-        files: the target's files, published.
-        ranked: models, best first.
-
-    Raises:
-        OSError: a file cannot be written.
-    """
+    """Write NAME.cxc and NAME.pml, which superpose the models on the best one."""
     folder = files.path("chimerax").parent
     folder.mkdir(parents=True, exist_ok=True)
     names = []

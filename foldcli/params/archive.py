@@ -30,7 +30,6 @@ def expected_sha256(checksum: str, archive: str) -> str:
     Raises:
         InputError: `checksum` is not a SHA-256, or the file or URL has none of the archive.
         Unreachable: the URL cannot be read.
-        OSError: the file cannot be read.
     """
     if _is_sha256(checksum):
         return checksum.lower()
@@ -148,11 +147,7 @@ class _BoundedFile(io.FileIO):
 
 
 def _top_level_files(tar: tarfile.TarFile, archive: Path) -> dict[str, tarfile.TarInfo]:
-    """Return the regular files at the top level of an archive, by name.
-
-    Raises:
-        InputError: any member of the archive is unsafe or ambiguous.
-    """
+    """Return the regular files at the top level of an archive, by name."""
     members: dict[str, tarfile.TarInfo] = {}
     for member in tar:
         if member.size < 0:

@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from email.message import Message
-from functools import partial
 from http.client import HTTPException, HTTPResponse
 from pathlib import Path
 from typing import IO
@@ -18,12 +17,10 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
 from urllib.request import HTTPRedirectHandler, HTTPSHandler, Request, build_opener
 
-from foldcli.logs import logger
 from foldcli.progress import Progress
 from foldcli.version import VERSION
 from msa.base.atomic import atomic_write
-from msa.base.digests import file_sha256
-from msa.base.errors import InputError, MissingError
+from msa.base.errors import MissingError
 from msa.base.json_files import read_json
 
 _TIMEOUT_SECONDS = 60
@@ -54,50 +51,6 @@ class Unreachable(MissingError):
 
 class TransientError(Exception):
     """A network failure after which a retry may succeed."""
-
-
-def download(
-    url: str,
-    path: Path,
-    *,
-    sha256: str | None = None,
-    size: int | None = None,
-    progress: Progress = lambda done, total: None,
-    notify: Callable[[str], None] = lambda line: logger.warning("%s", line),
-    check_space: Callable[[int], None] | None = None,
-    retries: int = 5,
-) -> None:
-    """Download a file; what was downloaded before an interruption is kept in PATH.part and resumed.
-
-    Args:
-        url: an https or http URL.
-        path: the file, which appears when it is complete; its folder exists.
-        sha256: SHA-256 that the file must have (hex), or None.
-        size: number of bytes that the file must have, or None.
-        progress: called with (bytes so far, bytes in total).
-        notify: see `Download`.
-        check_space: see `Download`; by default, `check_disk_space` of the file's folder.
-        retries: see `Download`.
-
-    Raises:
-        Unreachable: see `Download.run`.
-        InputError: the file has another size or SHA-256; the download was removed.
-        MissingError: the disk has too little space.
-        OSError: the file cannot be written.
-    """
-    partial_file = PartialFile(path.with_name(f"{path.name}.part"))
-    check_space = check_space or partial(check_disk_space, path.parent)
-    Download(url, partial_file, check_space, notify, progress, retries).run()
-    problem = ""
-    if size not in (None, partial_file.size):
-        problem = f"it has {partial_file.size:,} bytes instead of {size:,}"
-    elif sha256 is not None and (found := file_sha256(partial_file.path)) != sha256.lower():
-        problem = f"its SHA-256 is {found} instead of {sha256.lower()}"
-    if problem:
-        partial_file.remove()
-        raise InputError(f"{problem}; the download was removed", url)
-    partial_file.path.replace(path)
-    partial_file.remove()
 
 
 def check_disk_space(folder: Path, needed: int) -> None:
@@ -209,7 +162,6 @@ class RemoteFile:
     """One version of a file, as its server describes it.
 
     Args:
-        url: requested URL.
         length: size in bytes, or None if the server does not say.
         etag: strong entity tag, or None; a weak tag does not guarantee equal bytes and is ignored.
         last_modified: the header's text, or None.
@@ -288,7 +240,6 @@ class Download:
     """A download of one file, with retries.
 
     Args:
-        url: URL of the file.
         partial_file: receives the bytes.
         check_space: called with the number of bytes still to be downloaded; raises an exception if they
             do not fit.
@@ -374,12 +325,7 @@ class Download:
             self.check_space(max(remote.length - self.partial_file.size, 0))
 
     def _read_body(self, response: HTTPResponse, stream: IO[bytes], offset: int, length: int | None) -> None:
-        """Append the response's body to a stream.
-
-        Raises:
-            TransientError: the body ends before the announced length.
-            Unreachable: the body is longer than announced, or than any archive if no length was announced.
-        """
+        """Append the response's body to a stream."""
         self.progress(offset, length)
         limit = _MAX_UNSTATED_BYTES if length is None else length
         while True:

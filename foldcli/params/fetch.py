@@ -31,13 +31,8 @@ class FetchSettings:
     """Parameters to fetch, and their source.
 
     Args:
-        folder: destination.
-        which: see `networks_by_file`.
-        numbers: model numbers.
-        url: URL of the archive.
         local_archive: archive on this machine to read instead of the URL, or None.
         sha256: SHA-256 that the archive must have (hex), or None.
-        retries: see Download.
         overwrite: also replace existing files that are valid.
     """
 
@@ -77,7 +72,6 @@ def fetch(settings: FetchSettings, reporter: FetchReporter) -> list[Path]:
         Unreachable: the archive cannot be downloaded; see Download.
         InputError: the archive is not the expected one.
         MissingError: the disk has too little space, or another process is fetching into the same folder.
-        OSError: the folder cannot be written to.
     """
     networks = networks_by_file(settings.which, settings.numbers)
     usable = set() if settings.overwrite else _usable_networks(settings.folder, reporter)
@@ -173,11 +167,7 @@ def _install(
 
 
 def _check_file(file: Path, network: str) -> None:
-    """Check that an unpacked file has a network's parameters and is undamaged.
-
-    Raises:
-        InputError: it does not have them, or is damaged.
-    """
+    """Check that an unpacked file has a network's parameters and is undamaged."""
     config = model_config(network)
     if problem := find_problem(file, config) or find_damaged_bytes(file, config):
         raise InputError(f"in the archive, {file.name}: {problem}")

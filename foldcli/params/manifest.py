@@ -24,7 +24,6 @@ class FileRecord:
     """One unpacked file.
 
     Args:
-        bytes: size of the file.
         sha256: SHA-256 of its content, hex.
         archive: SHA-256 of the archive that it came from, hex.
     """
@@ -39,8 +38,6 @@ class ArchiveRecord:
     """The archive that files were unpacked from.
 
     Args:
-        source: URL or path.
-        bytes: its size.
         sha256: SHA-256 of the whole archive, hex, computed on this machine.
         compared: the checksum that the archive was compared with: "sha256 given", "md5 of the server", or ""
             for none.
@@ -61,7 +58,6 @@ class ParameterManifest:
     """The content of a folder's parameters.json.
 
     Args:
-        files: unpacked files, by name.
         archives: archives that they came from, by SHA-256.
         architectures: architectures of files that do not have those of the published networks, by name.
     """
@@ -117,11 +113,7 @@ def read_manifest(folder: Path) -> ParameterManifest:
 
 
 def _architecture(name: str, content: Any) -> ModelConfig:
-    """Return the architecture of a file, given its entry in the manifest.
-
-    Raises:
-        ConfigError: it is not an architecture, or not of the kind of network that the name states.
-    """
+    """Return the architecture of a file, given its entry in the manifest."""
     config = from_mapping(ModelConfig, content, name)
     if (config.multimer is not None) != ("_multimer" in name):
         raise ConfigError(f"{name}: the architecture of a network of another kind")

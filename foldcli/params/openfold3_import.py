@@ -7,7 +7,7 @@ origin. Only tensors are read from a checkpoint's pickle; anything else in it is
 from pathlib import Path
 
 from foldcli.inputs.names import file_safe_name
-from foldcli.params.download import check_disk_space, download
+from foldcli.params.download import Download, PartialFile, check_disk_space
 from foldcli.params.fetch import WORK_FOLDER, FetchReporter, locked_work_folder
 from foldcli.params.openfold3 import (
     CHECKPOINT_SUFFIX,
@@ -39,7 +39,6 @@ def import_parameters(path: Path, folder: Path, sha256: str | None = None) -> Al
         ParametersError: the file is damaged, has another SHA-256, contains more than tensors, or has those
             of another network; nothing is written.
         MissingError: the disk has too little space.
-        OSError: the folder cannot be written.
     """
     if not path.is_file():
         raise ParametersMissing(f"{path}: no such file", REMEDY)
@@ -71,7 +70,6 @@ def fetch_parameters(
         Unreachable: the file cannot be downloaded.
         ParametersError: the file is not the expected one; the download is removed.
         MissingError: the disk has too little space, or another process fetches into the folder.
-        OSError: the folder cannot be written.
     """
     published = PUBLISHED[name]
     if published.sha256 is None and sha256 is None:
@@ -83,15 +81,18 @@ def fetch_parameters(
         # the file exists if the conversion of an earlier call was interrupted
         if url is not None or not path.is_file():
             with reporter.progress_bar("downloading") as progress:
-                download(
+                part = PartialFile(path.with_name(f"{path.name}.part"))
+                Download(
                     url or published.url,
-                    path,
-                    progress=progress,
-                    notify=reporter.notify,
+                    part,
                     # the safetensors are written next to the whole download
-                    check_space=lambda remaining: check_disk_space(folder, 2 * remaining),
-                    retries=retries,
-                )
+                    lambda remaining: check_disk_space(folder, 2 * remaining),
+                    reporter.notify,
+                    progress,
+                    retries,
+                ).run()
+            part.path.replace(path)
+            part.remove()
         try:
             result = _convert(path, path.name, folder, name, sha256)
         except ParametersError as error:

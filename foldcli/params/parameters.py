@@ -73,7 +73,6 @@ class ParameterSource:
     """The parameter file of one model.
 
     Args:
-        number: model number, 1 to 5.
         config_name: network name such as "model_3_ptm" or "model_1_multimer_v3", or "template" for copies of
             templates; name and version of a network with a folder of its own.
         file: npz file with a name and keys like DeepMind's, or None for all other sources.
@@ -159,13 +158,7 @@ TEMPLATE_COPY = ParameterSource(1, TEMPLATE, None)
 
 
 def network_kinds(model_type: ModelType, single_chains: bool, complexes: bool) -> tuple[NetworkKind, ...]:
-    """Return the kinds of networks that a run needs.
-
-    Args:
-        model_type: "auto" selects monomer networks for single chains and multimer networks for complexes.
-        single_chains: whether some targets have one chain.
-        complexes: whether some targets have several chains.
-    """
+    """Return the kinds of networks that a run needs."""
     if model_type != "auto":
         return ("multimer",) if model_type in _MULTIMER_SUFFIXES else ("monomer",)
     monomer: tuple[NetworkKind, ...] = ("monomer",) if single_chains or not complexes else ()
@@ -174,9 +167,6 @@ def network_kinds(model_type: ModelType, single_chains: bool, complexes: bool) -
 
 def network_folder(params: str | None) -> tuple[Path, NetworkManifest] | None:
     """Return the folder and the manifest of the network that `--params` names; None for other values.
-
-    Args:
-        params: value of `--params`.
 
     Raises:
         MissingError: the package has no compact network.

@@ -27,7 +27,6 @@ class VerifiedFile:
     """The verification result of one file.
 
     Args:
-        file: path of the file.
         problem: description of the damage, or "" if there is none.
         checksum_kind: "sha256" if the file was compared with its manifest, "crc32" if no manifest lists it
             and its arrays were compared with their own checksums, "none" if there are no checksums.
@@ -43,7 +42,6 @@ class _Check:
     """A file to verify.
 
     Args:
-        file: its path.
         record: its checksum; None if no manifest has it.
         find_problem: returns wrong keys, shapes or types in words; "" if there are none.
         find_damaged_bytes: as `find_problem`, for bytes of a file without a record; None if they have no

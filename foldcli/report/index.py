@@ -20,10 +20,6 @@ class IndexRow:
     """One target of the index; None stands for unknown values.
 
     Args:
-        name: name of the target.
-        status: text of the status column.
-        length: number of residues.
-        depth: number of rows of the alignment.
         description: the rest of the header after the name.
         template: the best template, or the one that was copied.
         plddt: mean pLDDT of the best model, 0 to 100.
@@ -31,10 +27,6 @@ class IndexRow:
         expected: accuracy that is expected of such inputs, lDDT-CA from 0 to 100; the mean.
         expected_text: its range for single proteins, or the mean if there is none.
         iptm: ipTM of the best model of a complex.
-        seconds: total run time.
-        page: link to the target's page.
-        thumbnail: link to its thumbnail.
-        note: errors or warnings.
     """
 
     name: str

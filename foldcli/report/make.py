@@ -36,7 +36,6 @@ def make_report(files: TargetFiles, done: dict[str, Any], settings: ReportSettin
 
     Raises:
         InputError: a file of the target cannot be used; names it.
-        OSError: a file cannot be read or written.
     """
     if not (settings.page or settings.plots or settings.references or settings.similar):
         return []
@@ -151,9 +150,6 @@ def make_index(out: Path, settings: ReportSettings) -> None:
     """Write or update the index of a folder, and the table of comparisons.
 
     Also logs why reports have no cartoon, if so: once, and not in each process that makes reports.
-
-    Raises:
-        OSError: it cannot be written.
     """
     if settings.references is not None:
         write_run_table(out, finished_targets(out))

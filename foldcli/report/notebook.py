@@ -15,14 +15,7 @@ _STYLE = "html,body,#box{margin:0;height:100%;background:#fff;font:14px sans-ser
 
 
 def notebook_view(text: str, kind: str, caption: str, untrained: bool) -> str:
-    """Return HTML that draws a structure, coloured by pLDDT, without any network request.
-
-    Args:
-        text: content of its file.
-        kind: "pdb" or "mmcif".
-        caption: shown below.
-        untrained: whether the network was untrained, which is then said.
-    """
+    """Return HTML that draws a structure, coloured by pLDDT, without any network request."""
     viewer, caption = load_viewer(), escape(f"{UNTRAINED} {caption}" if untrained else caption)
     if viewer.script is None:
         return f"<p>{caption}; {escape(viewer.missing)}</p>"

@@ -54,11 +54,9 @@ class _Scores:
     """The scores of a target's models, of residues or of the tokens of any molecules.
 
     Args:
-        chains: name and number of positions of each chain.
         models: rank, pLDDT [N], and PAE (None without) of the plotted models, best first.
         unit: "residue" or "token".
         by_chain: whether the best model's pLDDT has a colour for each chain.
-        confidence: name of the confidence.
         copied_from: the template of a copy, in words; None for predictions.
         is_untrained: whether the network was untrained.
     """
@@ -138,13 +136,6 @@ def _panels(figure: Figure, right: float, top: float, rows: int = 1, columns: in
 
     Matplotlib's own layouts measure all texts, which takes as long as drawing them. Here, the margins have
     room for any labels.
-
-    Args:
-        figure: the figure.
-        right: margin to the right of the last column, in inches; see `_add_scale`.
-        top: margin above each row, in inches; see `_top_margin`.
-        rows: number of rows.
-        columns: number of columns.
     """
     figure_width, figure_height = figure.get_size_inches()
     width = (figure_width - _LEFT - right - (columns - 1) * _GAP) / columns

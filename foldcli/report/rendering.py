@@ -98,11 +98,7 @@ def _read_asset(name: str) -> str:
 
 
 def _check_inlinable(text: str) -> str:
-    """Return a style or script unchanged.
-
-    Raises:
-        ValueError: it contains an end tag, so it cannot be inlined.
-    """
+    """Return a style or script unchanged."""
     if "</style" in text.lower() or "</script" in text.lower():
         raise ValueError("a script or style that ends its element cannot be inlined")
     return text

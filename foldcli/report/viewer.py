@@ -27,7 +27,6 @@ class Viewer:
 
     Args:
         script: its JavaScript, a classic script of 5 MB; None if it cannot be used.
-        licence: text of its licence.
         version: version of Mol*.
         missing: reason why it cannot be used, as shown on pages; "" if it can.
     """
@@ -75,9 +74,6 @@ def copy_viewer(viewer: Viewer, folder: Path) -> Path | None:
 
     Returns:
         The copy; None if there is no viewer.
-
-    Raises:
-        OSError: the copy cannot be written.
     """
     if viewer.script is None:
         return None

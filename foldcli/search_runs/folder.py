@@ -49,9 +49,7 @@ class FolderStore:
     """Alignments in a folder: NAME.a3m or NAME.sto, and the record of each search next to it (.json).
 
     Args:
-        folder: folder of the alignments.
         file_format: "a3m" or "sto".
-        request: the database and settings that the alignments depend on.
         profiles: folder of the saved profiles, NAME.npz; None if none are saved.
         overwrite: search again even if the alignment exists.
     """
@@ -80,11 +78,7 @@ class FolderStore:
         return profile is None or (profile.is_file() and record.get("profile") == file_sha256(profile))
 
     def write(self, name: str, query: FastaRecord, hits: FoundHits) -> None:
-        """Write the alignment of a query's hits, then its record.
-
-        Raises:
-            OSError: a file cannot be written.
-        """
+        """Write the alignment of a query's hits, then its record."""
         # only runs have another process make texts
         assert isinstance(hits, Hits)
         self._write(
@@ -157,7 +151,6 @@ def write_alignments(run: SearchRun, folder: Path, file_format: str) -> None:
 
     Raises:
         SomeTargetsFailed, TargetFailed: queries or files failed; see `Failures.finish`.
-        OSError: a folder cannot be written.
     """
     profiles = None if run.save_profile is None else Path(run.save_profile)
     folders = [folder] if profiles is None else [folder, profiles]
@@ -243,10 +236,6 @@ def _skip_finished(
 def print_alignment(run: SearchRun, file_format: str) -> None:
     """Write the alignment of the only query, which may be a complex, to standard output.
 
-    Args:
-        run: the run.
-        file_format: "a3m" or "sto".
-
     Raises:
         click.UsageError: there are several queries, or none.
         InputError: a file or a query is invalid.
@@ -278,11 +267,7 @@ def _print_complex(run: SearchRun, target: Complex) -> None:
 
 
 def _check_complex(run: SearchRun, target: Complex, file_format: str) -> None:
-    """Check that the requested kinds of results can be written for a complex.
-
-    Raises:
-        InputError: the format is not A3M, or profiles are requested.
-    """
+    """Check that the requested kinds of results can be written for a complex."""
     reason = f"{target.id!r} has {len(target.chains)} protein chains"
     if file_format != "a3m":
         raise InputError(f"{reason}; alignments of complexes are A3M: --format a3m", target.path, target.line)

@@ -23,15 +23,10 @@ class SearchRun:
     """A run of `foldcli search`: its queries, database and settings.
 
     Args:
-        sources: the queries.
-        settings: settings of the searches and alignments.
-        open_searcher: opens the database, or connects to a server that has it.
-        shard: the run's share of the queries.
         save_profile: file or folder for the profiles of the last iteration, if requested.
         overwrite: replace existing results.
         cache: folder of the feature cache, which keeps the alignments of the chains of complexes; None if
             there are none.
-        progress: see `SearchStage`.
     """
 
     sources: QueryReaders

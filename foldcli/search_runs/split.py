@@ -41,7 +41,6 @@ class ResultFormat:
     """The format of the results of `merge-hits`.
 
     Args:
-        kind: one of FORMATS.
         columns: columns of m8; see `msa.alignments.m8`.
     """
 
@@ -51,17 +50,7 @@ class ResultFormat:
 
 @dataclass(frozen=True)
 class PartSearchRun:
-    """A search of one part of a split database.
-
-    Args:
-        sources: the queries.
-        settings: settings of the search of the whole.
-        result: what the hits are for.
-        open_searcher: opens the part.
-        previous: files with the hits of all parts in the earlier iterations.
-        shard: the run's share of the queries.
-        overwrite: replace an existing file.
-    """
+    """A search of one part of a split database."""
 
     sources: QuerySources
     settings: AlignmentSettings
@@ -81,7 +70,6 @@ class PartSearchRun:
             click.UsageError: the file exists, and is of another search; or no iteration follows.
             InputError: the database is no part of a split one, a file or a query is invalid, or `previous`
                 does not have all hits of earlier iterations of the same search.
-            OSError: the file cannot be written.
         """
         queries = self._queries()
         searcher = self.open_searcher()
@@ -133,11 +121,7 @@ class PartSearchRun:
         return [partial(hits.read, index) for index in range(len(hits.iterations))]
 
     def _queries(self) -> list[FastaRecord]:
-        """Return the queries of this shard, with distinct ids, in the order of their names.
-
-        Raises:
-            InputError: a file cannot be read, or a query cannot be searched with.
-        """
+        """Return the queries of this shard, with distinct ids, in the order of their names."""
         named_queries = name_single_chains(record for _, read in self.sources.readers() for record in read())
         for _, query in named_queries:
             check_query(query)
@@ -186,14 +170,7 @@ def _is_finished(path: Path, about: dict[str, Any], queries: Sequence[FastaRecor
 
 @dataclass(frozen=True)
 class SplitHits:
-    """The hits of all parts of a database in one or more iterations of a search.
-
-    Args:
-        iterations: for each iteration a file of each part, in order.
-        whole: description of the database.
-        settings: settings of the search of the whole.
-        result: what was requested.
-    """
+    """The hits of all parts of a database in one or more iterations of a search."""
 
     iterations: Sequence[Sequence[PartHitsFile]]
     whole: WholeDatabase
@@ -211,7 +188,6 @@ class SplitHits:
         Raises:
             InputError: a file is damaged, of another search than the first, or of the same part and iteration
                 as another; or a file is missing.
-            OSError: a file cannot be read.
         """
         files = [PartHitsFile.open(path) for path in paths]
         described = [_parse_about(file, threads) for file in files]
@@ -254,21 +230,13 @@ class SplitHits:
 
 @dataclass(frozen=True)
 class MergedSearcher:
-    """The merged results of the searches of all parts; see `foldcli.pipeline.search.stage.Searcher`.
-
-    Args:
-        hits: the hits of all iterations.
-    """
+    """The merged results of the searches of all parts; see `foldcli.pipeline.search.stage.Searcher`."""
 
     hits: SplitHits
 
     @classmethod
     def open(cls, paths: Sequence[str], threads: int) -> "MergedSearcher":
-        """Open the files of one search; see `SplitHits.open`.
-
-        Raises:
-            InputError: see `SplitHits.open`; or there are further iterations.
-        """
+        """Open the files of one search; see `SplitHits.open`."""
         hits = SplitHits.open(paths, threads)
         num_present, num_iterations = len(hits.iterations), hits.settings.search.num_iterations
         if num_present < num_iterations:
@@ -330,11 +298,7 @@ def _difference(
 
 
 def _parse_about(file: PartHitsFile, threads: int) -> tuple[WholeDatabase, AlignmentSettings, ResultFormat]:
-    """Parse the description of a search.
-
-    Raises:
-        InputError: it is damaged; names the file.
-    """
+    """Parse the description of a search."""
     try:
         described = file.about["search"]
         search = to_record(described["settings"]["search"] | {"threads": threads}, SearchSettings)

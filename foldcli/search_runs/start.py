@@ -95,9 +95,6 @@ def write_results(run: SearchRun, out: str, kind: str, columns: Sequence[str]) -
         out: path of the table or folder; "-" is standard output.
         kind: "m8", "a3m" or "sto".
         columns: columns of the table.
-
-    Raises:
-        Exception: see `table.write_table`, `folder.write_alignments` and `print_alignment`.
     """
     if kind == "m8":
         write_table(run, out, columns)
@@ -112,11 +109,6 @@ def write_results(run: SearchRun, out: str, kind: str, columns: Sequence[str]) -
 
 
 def _table_columns(kind: str, format_output: str | None) -> tuple[str, ...]:
-    """Return the columns of a table.
-
-    Raises:
-        click.UsageError: a column does not exist, or the result is no table.
-    """
     if format_output is None:
         return DEFAULT_COLUMNS
     if kind != "m8":
@@ -128,11 +120,7 @@ def _table_columns(kind: str, format_output: str | None) -> tuple[str, ...]:
 
 
 def _exact_options(values: dict[str, Any]) -> dict[str, Any]:
-    """Return the values of the options without default limits on E-value and number of hits.
-
-    Raises:
-        click.UsageError: names the first one that --exact does not support.
-    """
+    """Return the values of the options without default limits on E-value and number of hits."""
     unsupported = {
         "--format " + values["kind"]: values["kind"] != "m8",
         "--server": values["server"] is not None,
@@ -148,11 +136,6 @@ def _exact_options(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _rna_options(values: dict[str, Any], given: Collection[str]) -> dict[str, Any]:
-    """Return the values of the options of a search for RNA.
-
-    Raises:
-        click.UsageError: names the first one that is for proteins only.
-    """
     if values["kind"] not in _TABLE_FORMATS:
         raise click.UsageError(f"--format {values['kind']} takes a database of RNA with --rna-db.")
     if for_proteins := {"matrix", "exact", "server", "params", "qsc"} & set(given):
@@ -169,11 +152,6 @@ def _rna_run(run: SearchRun, values: dict[str, Any]) -> SearchRun | None:
 
 
 def _alignment_settings(kind: str, values: dict[str, Any], threads: int) -> AlignmentSettings:
-    """Return the settings of searches and alignments.
-
-    Raises:
-        click.UsageError: an option of alignments is given for a table.
-    """
     settings = AlignmentSettings.from_options(values, threads, tables=kind == "m8")
     if kind == "m8" and settings.row_filter != AlignmentFilter():
         raise click.UsageError(
@@ -210,11 +188,7 @@ def _search_part(
 
 
 def _check_molecules(values: Mapping[str, Any]) -> None:
-    """Check that jobs of molecules can be searched.
-
-    Raises:
-        click.UsageError: the network has none, or the search is of another kind.
-    """
+    """Check that jobs of molecules can be searched."""
     from foldcli.families.registry import find_family
 
     family = find_family(values["params"])
@@ -228,11 +202,7 @@ def _check_molecules(values: Mapping[str, Any]) -> None:
 
 
 def _check_partial(values: Mapping[str, Any]) -> None:
-    """Refuse options that --partial does not support, and one that needs it.
-
-    Raises:
-        click.UsageError: one of them is set.
-    """
+    """Refuse options that --partial does not support, and one that needs it."""
     if not values["partial"]:
         if values["previous"]:
             raise click.UsageError("--previous is for --partial.")
@@ -244,11 +214,7 @@ def _check_partial(values: Mapping[str, Any]) -> None:
 
 
 def _check_jobs(values: Mapping[str, Any], given: Collection[str]) -> None:
-    """Refuse options that cannot be combined with jobs of other programs, and one that needs them.
-
-    Raises:
-        click.UsageError: one of them is set.
-    """
+    """Refuse options that cannot be combined with jobs of other programs, and one that needs them."""
     kind = values["kind"]
     for name in {"msa_files", "templates"} & set(given):
         if kind != "af3":

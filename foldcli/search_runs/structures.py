@@ -36,11 +36,6 @@ _COMPLEX_COLUMNS = "query\tentry\tchains\tevalue\tcomplextmscore\n"
 def run_structure_search(models: Sequence[str], values: dict[str, Any], given: Collection[str]) -> None:
     """Search with models; see `StructureRun.write`.
 
-    Args:
-        models: structure files and folders of them.
-        values: values of the options of `foldcli search`.
-        given: names of those on the command line.
-
     Raises:
         click.UsageError: an option that this search does not have, or no model.
     """
@@ -68,11 +63,6 @@ class StructureRun:
     """A search with models.
 
     Args:
-        models: structure files and folders of them.
-        library: see `OpenLibrary.open`.
-        device: value of `--device`.
-        settings: see StructureSearchSettings.
-        columns: columns of the table.
         out: the table; "-" is standard output.
         superposed: folder for the hits, each on its query; None to write none.
         overwrite: replace an existing table.
@@ -96,7 +86,6 @@ class StructureRun:
             click.UsageError: the table exists.
             InputError: no model can be searched, or the library cannot be used.
             SomeTargetsFailed: some models cannot be read; the others are in the table.
-            OSError: a file cannot be written.
         """
         is_file = self.out != "-" and not is_stream(self.out)
         if is_file and not self.overwrite and Path(self.out).exists():

@@ -118,11 +118,7 @@ class RemoteSearcher:
             self._receive_type("end")
 
     def _request_batches(self, queries: Sequence[FastaRecord]) -> Iterator[Sequence[FastaRecord]]:
-        """Yield batches of queries, each as large as fits into a request.
-
-        Raises:
-            InputError: the next query does not fit into any request.
-        """
+        """Yield batches of queries, each as large as fits into a request."""
         start, size = 0, 0
         limit = self.hello.max_request_bytes
         for index, query in enumerate(queries):
@@ -142,11 +138,7 @@ class RemoteSearcher:
             yield queries[start:]
 
     def _reconnect_if_closed(self) -> None:
-        """Connect again if the server has closed this connection because it was inactive.
-
-        Raises:
-            ServerLost: the server is gone, or serves another database now.
-        """
+        """Connect again if the server has closed this connection because it was inactive."""
         try:
             if self._socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT):
                 return
@@ -187,12 +179,7 @@ class RemoteSearcher:
         return message
 
     def _receive(self) -> dict[str, Any]:
-        """Return the next message from the server.
-
-        Raises:
-            ServerError: the server sent an error.
-            ServerLost: the connection is closed.
-        """
+        """Return the next message from the server."""
         while not self._messages:
             if not self._has_waited and not select.select([self._socket], [], [], _SILENT_SECONDS)[0]:
                 self._has_waited = True

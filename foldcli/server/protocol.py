@@ -103,15 +103,10 @@ class Hello(msgspec.Struct, frozen=True, tag_field="type", tag="hello", forbid_u
     """A server's first message to each client.
 
     Args:
-        database: path of the database, as given to the server.
-        sequences: number of sequences in the database.
-        residues: number of residues in the database.
         checksums: SHA-256 of each part of the database, which identify its content.
-        device: cpu, cuda:0, …
         max_request_bytes: maximum size of a request.
         max_query_residues: maximum length of a query.
         foldcli: version of foldcli.
-        protocol: see PROTOCOL.
     """
 
     database: str

@@ -53,7 +53,6 @@ class ScheduledRequest:
     Attributes:
         is_cancelled: True once the receiver wants no more results.
         num_searched: number of queries searched so far, in order.
-        num_hits: number of their hits.
         seconds: time spent searching.
     """
 
@@ -74,7 +73,6 @@ class Scheduler:
     """A queue of requests, searched in turn by the thread that calls `run`.
 
     Args:
-        search: searches the queries of a chunk.
         check_engine: runs a small search, which fails only if the engine no longer works.
     """
 

@@ -56,9 +56,6 @@ class ClientConnection:
     cannot be written yet are kept, and `accepts_results` tells the search when to pause.
 
     Args:
-        peer: the connected socket.
-        name: name in log messages.
-        user: user id of the client.
         limit: maximum size of a request in bytes.
         on_send: called, from any thread, when there is something to write.
     """
@@ -194,7 +191,6 @@ class Server:
     Args:
         hello: first message to each client.
         scheduler: searches for the clients' requests in another thread.
-        settings: see ServerSettings.
     """
 
     def __init__(self, hello: Hello, scheduler: Scheduler, settings: ServerSettings) -> None:
@@ -317,11 +313,6 @@ class Server:
         self._scheduler.submit(connection.scheduled)
 
     def _parse_request(self, message: dict[str, Any]) -> SearchRequest:
-        """Parse and check a request.
-
-        Raises:
-            InputError: it is invalid, or exceeds the limits of this server.
-        """
         request = SearchRequest.parse(message, self._settings.threads)
         for query in request.queries:
             self._hello.check_query_length(query)

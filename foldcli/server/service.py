@@ -40,10 +40,7 @@ class Service:
 
     Args:
         db: database from `foldcli createdb`, or a FASTA file or MMseqs2 database.
-        path: the socket.
-        device: value of `--device`.
         max_request_bytes: maximum size of a request.
-        settings: see ServerSettings.
     """
 
     db: str
@@ -80,7 +77,7 @@ class Service:
             sequences=manifest.sequences,
             residues=manifest.residues,
             checksums=manifest.checksums,
-            device=device_name(searcher, self.device),
+            device=device_name(searcher.engine.drives_gpus, self.device),
             max_request_bytes=self.max_request_bytes,
             max_query_residues=MAX_QUERY_RESIDUES,
         )
@@ -166,11 +163,7 @@ def exit_during_search() -> NoReturn:
 
 
 class Verification(Thread):
-    """A thread that compares all bytes of the database with their checksums, once.
-
-    Attributes:
-        failure: gets an error if the database is damaged.
-    """
+    """A thread that compares all bytes of the database with their checksums, once."""
 
     def __init__(self, database: "TargetDatabase") -> None:
         super().__init__(name="verification", daemon=True)
@@ -225,8 +218,8 @@ class Startup:
             raise _StartupInterrupted
 
 
-def device_name(searcher: "LocalSearcher", requested: str) -> str:
+def device_name(drives_gpus: bool, requested: str) -> str:
     """Return the device of the searches, given `--device`."""
-    if not searcher.engine.drives_gpus:
+    if not drives_gpus:
         return "cpu"
     return "cuda:0" if requested in ("auto", "cuda") else requested

@@ -42,7 +42,6 @@ def claim_socket(path: Path) -> Iterator[None]:
     Raises:
         InputError: the path is too long, belongs to a live server, or is not a socket; or PATH.lock is not a
             file of this user.
-        OSError: its folder cannot be written to.
     """
     check_socket_path(path)
     lock_file = path.with_name(path.name + ".lock")
@@ -79,12 +78,7 @@ def _lock(lock_file: Path, path: Path) -> int:
 
 
 def _open_lock(lock_file: Path) -> int:
-    """Create or open a lock file, and return its descriptor.
-
-    Raises:
-        InputError: it is a link, belongs to another user, or is not a regular file. In a folder where others
-            may write, they could otherwise make the server overwrite any of its user's files.
-    """
+    """Create or open a lock file, and return its descriptor."""
     try:
         descriptor = os.open(lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     except OSError as error:
@@ -123,11 +117,7 @@ def _remove_stale_socket(path: Path) -> None:
 
 
 def open_listener(path: Path) -> socket.socket:
-    """Open a non-blocking socket that listens on a claimed path, and that only this user may connect to.
-
-    Raises:
-        OSError: the socket cannot be created.
-    """
+    """Open a non-blocking socket that listens on a claimed path, and that only this user may connect to."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         with private_new_files():

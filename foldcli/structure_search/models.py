@@ -27,7 +27,6 @@ def read_queries(path: str | os.PathLike[str], entry: str | None = None) -> list
 
     Raises:
         InputError: the file is not a structure, or no chain has a backbone.
-        OSError: the file cannot be read.
     """
     remarks: list[str] = []
     entry = entry or entry_id(Path(path).name)

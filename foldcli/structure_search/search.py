@@ -28,10 +28,8 @@ class StructureHits:
     """The hits of one chain of a model.
 
     Args:
-        query: the chain.
         hits: the hits, best first.
         pairs: int64 [n, 2], aligned residues of query and hit, from 0, of each hit.
-        superposed: the hits on the query.
     """
 
     query: TemplateChain
@@ -48,12 +46,7 @@ class StructureHits:
 
 @dataclass(frozen=True, eq=False)
 class OpenLibrary:
-    """A structure library that is open for searches.
-
-    Args:
-        library: the library.
-        states: its states.
-    """
+    """A structure library that is open for searches."""
 
     library: StructureLibrary
     states: SequenceArrays
@@ -68,7 +61,6 @@ class OpenLibrary:
 
         Raises:
             InputError: there is no usable chain, or the library is damaged.
-            OSError: the cache cannot be written.
         """
         with progress_bar("building the structure library", "files") as progress:
             library = open_or_build_library(path or EMBEDDED, cache_dir(), threads, progress)

@@ -23,7 +23,6 @@ class SuperposedHit:
         alntmscore: TM-score by the number of aligned residues.
         qtmscore: TM-score by the residues of the query.
         ttmscore: TM-score by the residues of the hit.
-        chain: the hit's chain, as the library has it.
         rotation: float64 [3, 3], applied to row vectors from the right; it moves the chain onto the query.
         shift: float64 [3], Å, added then.
     """

@@ -25,14 +25,8 @@ def find_similar(files: TargetFiles, model: Path, library: Path) -> None:
 
     A model without a protein chain that can be searched gets a table without hits, and a warning.
 
-    Args:
-        files: the target's files.
-        model: the model.
-        library: see `OpenLibrary.open`.
-
     Raises:
         InputError: the library cannot be used.
-        OSError: a file cannot be written.
     """
     opened = _open_library(library)
     try:

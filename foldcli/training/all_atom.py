@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -36,23 +37,36 @@ from msa.base.atomic import replaced_file
 
 
 class ComplexSamples:
-    """The samples of a run on a device.
+    """The samples of a run on a device; a thread makes the next one while the network computes.
 
-    Attributes:
-        seconds: time that making samples has taken.
+    Args:
+        processes: the processes that train together, which take the samples in turn.
     """
 
-    def __init__(self, complexes: ComplexSet, settings: AllAtomRunSettings, device: torch.device) -> None:
-        self._complexes, self._settings, self._device = complexes, settings, device
+    def __init__(
+        self, complexes: ComplexSet, settings: AllAtomRunSettings, processes: TrainingProcesses
+    ) -> None:
+        self._complexes, self._settings, self._processes = complexes, settings, processes
+        self._thread = ThreadPoolExecutor(1)
+        self._next: tuple[int, Future[AllAtomSample]] | None = None
         self.seconds = 0.0
 
     def __call__(self, number: int) -> AllAtomSample:
         """Return the sample of a number."""
         begin = time.monotonic()
-        settings, device = self._settings, self._device
+        if self._next is None or self._next[0] != number:
+            self._next = number, self._thread.submit(self._make, number)
+        sample = self._next[1].result()
+        following = number + self._processes.count
+        self._next = following, self._thread.submit(self._make, following)
+        self.seconds += time.monotonic() - begin
+        return sample
+
+    def _make(self, number: int) -> AllAtomSample:
+        settings, device = self._settings, self._processes.device
         drawn = self._complexes.draw(settings.seed, number, settings.crop, settings.crops)
         symmetries = {key: torch.as_tensor(orders) for key, orders in drawn.crop.symmetries.items()}
-        sample = AllAtomSample(
+        return AllAtomSample(
             AlphaFold3Inputs.from_arrays(drawn.features, device).for_network(settings.network),
             Crop(_molecules(drawn.crop), symmetries),
             Experiment(
@@ -61,12 +75,9 @@ class ComplexSamples:
                 torch.as_tensor(drawn.whole.resolved),
             ),
         )
-        self.seconds += time.monotonic() - begin
-        return sample
 
 
 def _molecules(table: MoleculeTable) -> Molecules:
-    """Return a table of molecules as tensors."""
     columns = {name: x for name, x in vars(table).items() if name != "symmetries"}
     return Molecules(**{name: torch.as_tensor(x) for name, x in columns.items()})
 
@@ -75,15 +86,7 @@ class AllAtomRun:
     """A training run, with the interface of `model.training.trainer.Trainer`.
 
     Args:
-        settings: settings of the run.
-        complexes: the training data.
-        run: folder of checkpoints and metrics.
-        processes: the processes that train together.
         resume: continue from the checkpoint in the run's folder, if there is one.
-
-    Attributes:
-        network: the network.
-        is_compiling: always False, as nothing is compiled.
     """
 
     is_compiling = False
@@ -104,10 +107,10 @@ class AllAtomRun:
             copy_trained(network, _initial_file(settings.initial_network))
         else:
             initialize(network, settings.seed)
-        self._samples = ComplexSamples(complexes, settings, processes.device)
+        self._samples = ComplexSamples(complexes, settings, processes)
         self._held_out: ComplexSamples | None = None
         if settings.validation:
-            self._held_out = ComplexSamples(ComplexSet(Path(settings.validation)), settings, processes.device)
+            self._held_out = ComplexSamples(ComplexSet(Path(settings.validation)), settings, processes)
         if processes.device.type == "cuda":
             torch.cuda.set_device(processes.device)
         network = network.to(processes.device)
@@ -194,7 +197,6 @@ def package(run: Path, settings: AllAtomRunSettings, folder: Path) -> AllAtomPar
     Raises:
         DataError: there is no checkpoint, or it belongs to another network.
         ParametersError: the network has other sizes than OpenFold3's, so that predictions cannot read it.
-        OSError: the folder cannot be written.
     """
     if not (run / FULL_NAME).exists():
         raise DataError(f"{run / FULL_NAME}: no such checkpoint")

@@ -33,17 +33,13 @@ class AllAtomRunSettings(AllAtomSettings):
     """Settings of a training run of an all-atom network.
 
     Args:
-        network: the shape of the network.
         data: folder of `foldcli training-data --molecules`, or empty.
         initial_network: parameters of the same shape that the run starts from: "openfold3" for those that
             `foldcli params` has installed, or a folder or file as for `--params` of predictions (DeepMind's
             with the family alphafold3); empty to draw them.
-        steps: number of steps.
         crop: largest number of tokens of a sample.
-        crops: shares of the kinds of crops.
         checkpoint_every: steps between checkpoints, 0 for one at the end.
         validation: folder of held-out complexes, as `data`, or empty.
-        validate_every: steps between validations.
         validation_samples: crops of held-out complexes.
     """
 

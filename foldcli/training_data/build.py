@@ -73,9 +73,7 @@ class TrainingDataRun:
 
     Args:
         structures: structure libraries, structure files, and folders of them.
-        database: the database for the alignments.
         output: folder to create; it appears only when it is complete.
-        settings: see TrainingDataSettings.
     """
 
     structures: Sequence[str]
@@ -89,7 +87,6 @@ class TrainingDataRun:
         Raises:
             click.UsageError: a structure library has backbones only.
             InputError: there is no chain to train on, an input is damaged, or the output exists.
-            OSError: a file cannot be read or written.
         """
         libraries = open_structures(self.structures, self.settings.threads)
         database = self.database.open()
@@ -119,7 +116,6 @@ class TrainingDataRun:
         return self.output.parent / f".{self.output.name}.parts"
 
     def _write(self, folder: Path, selected: SelectedChains, database: TargetDatabase, identity: str) -> None:
-        """Write all files into an existing folder."""
         names = [chain.id for chain in selected.chains]
         sequences = [decode_query(chain.aatype) for chain in selected.chains]
         engine = open_search_engine(self.database.device)

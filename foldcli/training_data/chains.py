@@ -26,8 +26,6 @@ class SelectedChains:
     """The chains to train on.
 
     Args:
-        chains: the chains.
-        left_out: number of other chains, by the reason.
         residues_left_out: residues of `chains` without N, CA and C, or other than the twenty.
     """
 
@@ -52,14 +50,9 @@ def open_structures(paths: Sequence[str], threads: int) -> list[StructureLibrary
 
     The library of structure files is kept in $FOLDCLI_CACHE/templates.
 
-    Args:
-        paths: structure libraries, structure files, and folders that are searched for them.
-        threads: worker processes.
-
     Raises:
         click.UsageError: a library has backbones only.
         InputError: there is no usable chain, a library is damaged, or a path does not exist.
-        OSError: a file cannot be read, or the cache cannot be written.
     """
     libraries = [StructureLibrary.open(path) for path in paths if is_library(path)]
     for library in libraries:

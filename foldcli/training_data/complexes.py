@@ -20,9 +20,6 @@ class ComplexesRun:
     """A run of `foldcli training-data --molecules`, which keeps what an earlier run has written.
 
     Args:
-        structures: structure files, and folders of them.
-        output: folder of the training data.
-        shard: the run's share of the files.
         max_tokens: largest number of tokens of a complex.
         max_release_date: last release date, YYYY-MM-DD; None for all.
         clusters: table of the clusters of protein sequences, by their names in proteins.fasta.
@@ -42,7 +39,6 @@ class ComplexesRun:
             InputError: a path does not exist, or the table of clusters is damaged.
             SomeTargetsFailed: some files cannot be used; the others are written.
             TargetFailed: the only file cannot be used.
-            OSError: the folder cannot be written.
         """
         table = None if self.clusters is None else read_clusters(self.clusters)
         files = dict.fromkeys(find_structure_files(self.structures))

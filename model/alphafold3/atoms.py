@@ -34,6 +34,8 @@ from model.alphafold3.layers import (
 
 # atoms of a token in the layout of DeepMind's code
 TOKEN_PLACES = 24
+# atoms of all samples that a block sees at once, except in half precision
+GRADIENT_ATOMS = 3 * 2**16
 # channels of a head that the kernels of attention within windows take
 KERNEL_WIDTHS = (16, 32, 64)
 
@@ -210,9 +212,11 @@ class AtomTransformer(nn.Module):
         """Return the updated atoms x [S, A, C], which may be changed; mask is [A]."""
         if self.half_precision and not torch.is_grad_enabled():
             return self._in_half_precision(x.contiguous(), conditions, windows, mask)
-        for block, block_conditions in zip(self.blocks, conditions, strict=True):
-            x = run_block(block, x, block_conditions, windows, mask)
-        return x
+        parts = list(x.chunk(-(-x.shape[0] * x.shape[1] // GRADIENT_ATOMS)))
+        for index in range(len(parts)):
+            for block, block_conditions in zip(self.blocks, conditions, strict=True):
+                parts[index] = run_block(block, parts[index], block_conditions, windows, mask)
+        return torch.cat(parts) if len(parts) > 1 else parts[0]
 
     def _in_half_precision(
         self,
@@ -382,7 +386,11 @@ class AtomEncoder(nn.Module):
         mask = inputs.atom_mask
         atoms = self.atom_transformer(atoms, conditions.encoder, conditions.windows, mask)
         atoms = masked(atoms, mask)
-        return conditions.members.mean(self.linear_q(atoms)), atoms
+        return run_block(self._means, atoms, conditions.members), atoms
+
+    def _means(self, atoms: torch.Tensor, members: "TokenMembers") -> torch.Tensor:
+        """Return the mean of the projected atoms [S, A, C] of each token, [S, N, T]."""
+        return members.mean(self.linear_q(atoms))
 
 
 class AtomDecoder(nn.Module):

@@ -342,7 +342,8 @@ class DiffusionModule(nn.Module):
         noisy = noisy * inputs.atom_mask[:, None]
         level = sigma[..., None, None]
         variance = level**2 + self.sigma_data**2
-        condition = self.diffusion_conditioning.at_noise(conditions.single, sigma, conditions.token_mask)
+        at_noise = self.diffusion_conditioning.at_noise
+        condition = run_block(at_noise, conditions.single, sigma, conditions.token_mask)
         tokens, atoms = self.atom_attn_enc(inputs, conditions.atoms, noisy / torch.sqrt(variance))
         tokens = tokens + self.linear_s(self.layer_norm_s(condition))
         tokens = self.diffusion_transformer(tokens, condition, conditions.token_biases, conditions.token_mask)

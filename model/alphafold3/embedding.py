@@ -15,7 +15,7 @@ from model.alphafold3.atoms import AtomEncoder
 from model.alphafold3.blocks import PairBlock
 from model.alphafold3.config import RESIDUE_TYPES, AlphaFold3Config
 from model.alphafold3.inputs import AlphaFold3Inputs, without_unknown_dna
-from model.alphafold3.layers import Mask, Norm, linear
+from model.alphafold3.layers import Mask, Norm, linear, run_block
 from model.layers.graphs import GraphedModules
 from model.layers.kernels import Kernels
 
@@ -125,9 +125,16 @@ class InputEmbedder(nn.Module):
         features = torch.cat([tokens[0], *types, inputs.deletion_mean[:, None]], dim=-1)
         pair = self.linear_z_i(features)[rows, None] + self.linear_z_j(features)[None]
         for part, residues in residue_slices(pair, pair.shape[1] * 4 * self.linear_relpos.in_features, rows):
-            pair[part] += self.linear_relpos(relative.features(residues, pair.dtype))
+            pair[part] += run_block(self._relative_positions, relative, residues, pair.dtype)
             pair[part] += self.linear_token_bonds(inputs.token_bonds[residues, :, None])
         return features, self.linear_s(features), pair
+
+    def _relative_positions(
+        self, relative: RelativePositions, rows: slice, dtype: torch.dtype
+    ) -> torch.Tensor:
+        """Embed the relative positions of some rows, [n, N, Z]."""
+        embedded: torch.Tensor = self.linear_relpos(relative.features(rows, dtype))
+        return embedded
 
 
 class MsaEmbedder(nn.Module):

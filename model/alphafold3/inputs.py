@@ -11,6 +11,7 @@ from types import MappingProxyType
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 
 from cuda.fused.dispatch import check_shapes
 from model.alphafold3.config import DEEPMIND, AlphaFold3Config
@@ -140,6 +141,13 @@ class AlphaFold3Inputs:
                 for item in fields(self)
             }
         )
+
+    def padded(self, atoms: int) -> "AlphaFold3Inputs":
+        """Return these inputs with padding up to a number of atoms."""
+        more = atoms - len(self.atom_mask)
+        names = [name for name, axes in _AXES.items() if axes.startswith("A")]
+        padding = {name: (*(0, 0) * (getattr(self, name).ndim - 1), 0, more) for name in names}
+        return replace(self, **{name: F.pad(getattr(self, name), pad) for name, pad in padding.items()})
 
     def for_network(self, config: AlphaFold3Config) -> "AlphaFold3Inputs":
         """Return these inputs as a network takes them, which only one changes, that of DeepMind's parameters.

@@ -5,7 +5,7 @@ Algorithm numbers are those of the supplement of Abramson et al., Nature 630, 49
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import nn
@@ -27,7 +27,7 @@ from model.alphafold3.heads import ConfidenceHeads, ConfidenceLogits, representa
 from model.alphafold3.inputs import AlphaFold3Inputs
 from model.alphafold3.layers import Norm, linear
 from model.alphafold3.sampling import Draws, sample_positions
-from model.layers.graphs import GraphedFunction
+from model.layers.graphs import GraphedFunction, KeptGraphs
 from model.layers.host_copies import HostCopies
 from model.layers.kernels import select_kernels
 
@@ -245,10 +245,14 @@ class AlphaFold3(nn.Module):
         samples: int,
         progress: Callable[[int], None] | None = None,
         samples_at_once: int | None = None,
+        graphs: KeptGraphs | None = None,
     ) -> torch.Tensor:
-        """Draw structures [S, A, 3], Å (line 15); see `predict`."""
+        """Draw structures [S, A, 3], Å (line 15); see `predict`. Graphs are kept for changing parameters."""
         module, size = self.diffusion_module, samples_at_once or samples
         conditions = module.conditions(inputs, trunk.features, trunk.single, trunk.pair, trunk.relative)
+        if graphs is not None:
+            read = graphs.hold((conditions, inputs.atom_mask, inputs.atom_to_token_index))
+            conditions, inputs = read[0], replace(inputs, atom_mask=read[1], atom_to_token_index=read[2])
 
         def denoise(noisy: torch.Tensor, sigma: torch.Tensor) -> torch.Tensor:
             return torch.cat([module(inputs, conditions, part, sigma) for part in noisy.split(size)])
@@ -263,7 +267,7 @@ class AlphaFold3(nn.Module):
             samples=samples,
             steps=steps,
             progress=progress,
-            graphed=(lambda step: GraphedFunction(step, self._has_sampled)) if graphed else None,
+            graphed=(lambda step: (graphs or GraphedFunction)(step, self._has_sampled)) if graphed else None,
         )
         self._has_sampled = self._has_sampled or steps > 1
         return positions

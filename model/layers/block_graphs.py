@@ -143,7 +143,7 @@ class _BlockGraphs:
         self._result_gradients: list[torch.Tensor] = []
         self._input_gradients: list[torch.Tensor | None] = []
         self._replay_forward = self._recorded(self._forward)
-        self._result_gradients = [torch.zeros_like(x) for x in self._results]
+        self._result_gradients = self._results  # which are not needed after they were copied
         self._replay_backward = self._recorded(self._backward)
 
     def _recorded(self, function: Callable[[], None]) -> Callable[[], None]:

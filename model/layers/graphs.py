@@ -15,6 +15,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from copy import deepcopy
+from dataclasses import fields, is_dataclass
 from functools import cache
 from typing import Any
 
@@ -22,7 +23,7 @@ import torch
 from torch import nn
 
 from cuda.fused.chunking import planned_budget
-from cuda.fused.weights import prepared_tensors
+from cuda.fused.weights import prepared_tensors, separate_cache
 
 # for longer proteins the kernels run long enough to hide the launches
 MAX_GRAPH_RESIDUES = 512
@@ -161,6 +162,86 @@ class GraphedFunction:
             buffer.copy_(tensor)
         self._graph.replay()
         return self._result
+
+
+class KeptGraphs:
+    """The graphs of a function that is called several times with each state of weights that change.
+
+    The first graph prepares the weights and calls the function, the second one calls it with what the first
+    one prepared. They are captured when `hold` gets tensors of the same shapes for the second time in a row.
+    """
+
+    def __init__(self) -> None:
+        self._reset(())
+
+    def _reset(self, key: tuple[Any, ...]) -> None:
+        self._key = key
+        self._held: Any = None
+        self._graphs: list[torch.cuda.CUDAGraph] = []
+        self._inputs: Tensors = ()
+        self._results: Tensors = ()
+
+    def hold(self, values: Any) -> Any:
+        """Return what the function shall read: the values, or copies of them in the memory of the graphs.
+
+        Args:
+            values: tensors and other values in tuples and dataclasses.
+        """
+        leaves = list(_leaves(values))
+        key = tuple((x.shape, x.dtype) if isinstance(x, torch.Tensor) else x for x in leaves)
+        if key != self._key:
+            self._reset(key)
+            return values
+        if self._held is None:
+            self._held = deepcopy(values)
+        for buffer, leaf in zip(_leaves(self._held), leaves, strict=True):
+            if isinstance(leaf, torch.Tensor):
+                buffer.copy_(leaf)
+        return self._held
+
+    def __call__(self, function: Callable[..., torch.Tensor], is_loaded: bool) -> Callable[..., torch.Tensor]:
+        """Return the function as graphs, for calls with this state of the weights; see `GraphedFunction`."""
+        otherwise = GraphedFunction(function, is_loaded)
+        calls = 0
+
+        def call(*tensors: torch.Tensor) -> torch.Tensor:
+            nonlocal calls
+            if self._held is None or not self._capture(function, tensors):
+                return otherwise(*tensors)
+            for buffer, tensor in zip(self._inputs, tensors, strict=True):
+                buffer.copy_(tensor)
+            number, calls = min(calls, 1), calls + 1
+            self._graphs[number].replay()
+            return self._results[number]
+
+        return call
+
+    def _capture(self, function: Callable[..., torch.Tensor], tensors: Tensors) -> bool:
+        """Capture both graphs unless they are there; return False if that is not possible."""
+        if not self._graphs and all(x.is_cuda for x in tensors):
+            self._inputs, graphs, results = tuple(x.clone() for x in tensors), [], []
+            # other graphs may use the memory of the prepared weights when these two have run
+            with suppress(RuntimeError), separate_cache():
+                for _ in range(2):
+                    with capturing(tensors[0].device) as graph:
+                        results.append(function(*self._inputs))
+                    graphs.append(graph)
+                self._graphs, self._results = graphs, tuple(results)
+        if not self._graphs:
+            self._held = None
+        return bool(self._graphs)
+
+
+def _leaves(x: Any) -> Iterator[Any]:
+    """Yield the tensors and other values in tuples and dataclasses."""
+    if isinstance(x, tuple):
+        for part in x:
+            yield from _leaves(part)
+    elif is_dataclass(x):
+        for item in fields(x):
+            yield from _leaves(getattr(x, item.name))
+    else:
+        yield x
 
 
 class SharedModule:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from foldcli.process_state import make_cpu_products_reproducible, set_numba_cache_folder
+from foldcli.process_state import make_cpu_products_reproducible, set_numba_cache_folder, share_gpu_memory
 
 _READ_TRUNCATED = """
 import mmap, os, sys, threading
@@ -127,6 +127,16 @@ def test_signals_are_not_lost_in_destructors(set_up: str, number: int, expected:
     code = _LOST_SIGNAL.format(number=int(number), set_up=set_up)
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=20)
     assert (result.stdout, result.stderr) == (f"{expected}\n", "")
+
+
+def test_gpu_memory_is_shared_by_sizes_unless_the_user_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "PYTORCH_CUDA_ALLOC_CONF"
+    for value, expected in (("", "expandable_segments:True"), ("max_split_size_mb:64",) * 2):
+        monkeypatch.setenv(name, value)
+        if not value:
+            monkeypatch.delenv(name)
+        share_gpu_memory()
+        assert os.environ[name] == expected
 
 
 def test_compiled_cpu_code_is_kept_in_the_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -11,11 +11,11 @@ from foldcli.outputs.done import DoneRecord, StageCost
 from foldcli.outputs.layout import TargetFiles, unranked_name
 from foldcli.outputs.model_files import ModelResult, read_staged_results
 from foldcli.outputs.summary import RunSummary
+from foldcli.outputs.target import TargetRun
 from foldcli.pipeline.search.stores import SEARCH_RECORD, TargetStore
 from foldcli.pipeline.targets.alignment_request import AlignmentRequest
 from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
 from foldcli.pipeline.targets.plan import read_finished
-from foldcli.pipeline.targets.target import TargetRun
 from foldcli.report import ReportSettings
 from foldcli.report.data.result import read_done
 from foldcli.report.index import index_rows

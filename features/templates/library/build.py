@@ -67,7 +67,6 @@ def build_library(
 
     Raises:
         InputError: there are no usable chains, an input does not exist, or the output exists.
-        OSError: the output cannot be written.
     """
     settings = settings or LibrarySettings()
     final = Path(output)
@@ -117,7 +116,6 @@ def write_library(
 
     Raises:
         InputError: there are no chains, or the output exists.
-        OSError: the output cannot be written.
     """
     settings = settings or LibrarySettings()
     final = Path(output)

@@ -24,7 +24,6 @@ class TemplateChain:
         positions: float32 [residues, 37, 3], Å, in AlphaFold2's atom37 order; 0 for absent atoms.
         mask: bool [residues, 37], atoms that are present.
         release_date: first release of the entry, YYYY-MM-DD; None if unknown.
-        source: file or collection that the chain was read from.
     """
 
     id: str

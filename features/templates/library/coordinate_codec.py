@@ -62,11 +62,6 @@ def decode_coordinates(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return positions (float32 [residues, 37, 3], Å) and mask (bool [residues, 37]) of a chain.
 
-    Args:
-        data: result of `encode_coordinates`.
-        complete: see `encode_coordinates`.
-        units_per_angstrom: see `encode_coordinates`.
-
     Raises:
         ValueError: the data are damaged.
     """

@@ -40,11 +40,9 @@ class LibraryManifest:
     """The content of a library's manifest.json.
 
     Attributes:
-        chains: number of chains.
         residues: residues of all chains, those without coordinates included.
         units_per_angstrom: grid points per Å of the stored coordinates.
         backbone_only: side chains beyond CB are left out.
-        dated_chains: number of chains with a release date.
         files: number of structure files or archives that were read.
         unreadable: reason for each structure file that could not be used, by its path.
         parts: size and checksum of each file; the sequences have a manifest of their own.
@@ -71,8 +69,6 @@ class StructureLibrary:
     """An open structure library; its files are memory-mapped.
 
     Attributes:
-        path: folder of the library.
-        manifest: content of its manifest.
         database: the chains' sequences, which can be searched.
     """
 

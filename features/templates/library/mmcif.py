@@ -20,12 +20,7 @@ def known_residues(chain: TemplateChain) -> np.ndarray:
 
 
 def chains_as_mmcif(entry: str, chains: Mapping[str, TemplateChain]) -> str:
-    """Return the residues of chains with known coordinates as mmCIF text, with the release date.
-
-    Args:
-        entry: id of the entry.
-        chains: chains by name.
-    """
+    """Return the residues of chains with known coordinates as mmCIF text, with the release date."""
     structure = gemmi.Structure()
     structure.name = entry
     model = gemmi.Model(1)

@@ -15,7 +15,6 @@ class TemplateSettings:
         evalue: largest E-value of a hit; infinity to try all chains. Most hits up to 0.01 have
             the query's fold; see docs/templates.md.
         max_hits: hits that are considered, by E-value, after unusable ones have been rejected.
-        max_templates: templates that are used.
         by_copy_accuracy: use those whose copies have the largest expected lDDT. By default, those with the
             largest expected number of correctly aligned pairs are used, as in AlphaFold2.
         max_template_date: latest release date, YYYY-MM-DD; chains without a known date are then rejected.
@@ -23,7 +22,6 @@ class TemplateSettings:
         min_aligned_residues: smallest number of residues of the template within the alignment.
         max_ca_distance: largest distance of neighbouring CA atoms in a chain, Å.
         exclude_self: reject templates that are part of the query and longer than `self_length_ratio` of it.
-        self_length_ratio: see `exclude_self`.
         threads: CPU threads. Does not affect the result.
 
     Raises:

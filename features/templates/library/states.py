@@ -100,7 +100,6 @@ def library_states(library: StructureLibrary, cache: Path) -> SequenceArrays:
 
     Raises:
         InputError: the library is damaged.
-        OSError: the cache cannot be written.
     """
     sequences, path = library.database.arrays, library.path / STATES
     if STATES not in library.manifest.parts:
@@ -114,7 +113,6 @@ def library_states(library: StructureLibrary, cache: Path) -> SequenceArrays:
 
 
 def _library_chains(library: StructureLibrary) -> Iterator[np.ndarray]:
-    """Yield the states of each chain."""
     for first in range(0, len(library), _CHAINS_AT_ONCE):
         chains = [library.chain(k) for k in range(first, min(len(library), first + _CHAINS_AT_ONCE))]
         yield from encode_states([(chain.positions, chain.mask) for chain in chains])

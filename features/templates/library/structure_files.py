@@ -115,7 +115,6 @@ def read_chains(
 
     Raises:
         InputError: the file is not a structure, is damaged, or has no such chain.
-        OSError: the file cannot be read.
     """
     file = read_structure(path)
     structure = file.structure

@@ -65,7 +65,6 @@ def alphafold3_jobs(content: Any, path: str, refuse: Refuse = raise_error) -> li
 
 
 def _job(content: MappingWithLines, path: str) -> Job:
-    """Return a job."""
     check_keys(content, JOB_KEYS, path)
     dialect = content.get("dialect", "alphafold3")
     if dialect not in _VERSIONS:
@@ -118,7 +117,6 @@ def _chains(entity: MappingWithLines, free_names: Iterator[str], path: str) -> t
 
 
 def _polymer(kind: MoleculeKind, entity: MappingWithLines, free_names: Iterator[str], path: str) -> Polymer:
-    """Return a polymer."""
     check_keys(entity, POLYMER_KEYS, path)
     line = entity.line_of("sequence")
     sequence = clean_polymer(required_text(entity, "sequence", path), kind, path, line)
@@ -141,7 +139,6 @@ def _polymer(kind: MoleculeKind, entity: MappingWithLines, free_names: Iterator[
 def _glycans(
     entity: MappingWithLines, polymer: Polymer, free_names: Iterator[str], path: str
 ) -> tuple[list[Ligand], list[Bond]]:
-    """Return the ligands and bonds of the glycans of a protein."""
     line = entity.line_of("glycans")
     if not isinstance(entity["glycans"], list):
         raise InputError("'glycans' is not a list", path, line)
@@ -185,7 +182,6 @@ def _alignment(entity: MappingWithLines, key: str, query: str, path: str) -> Ali
 
 
 def _ligand(kind: str, entity: MappingWithLines, free_names: Iterator[str], path: str) -> Ligand:
-    """Return a ligand or an ion."""
     check_keys(entity, LIGAND_KEYS, path)
     given = [key for key in ("ccdCodes", "smiles", "ligand", "ion") if entity.get(key)]
     if len(given) != 1:
@@ -212,11 +208,7 @@ def _bonds(content: MappingWithLines, path: str) -> tuple[Bond, ...]:
 
 
 def _components(content: MappingWithLines, path: str) -> str:
-    """Return the mmCIF text of the components that the user defines; empty without.
-
-    Raises:
-        InputError: the text is no mmCIF of components; names its file and line.
-    """
+    """Return the mmCIF text of the components that the user defines; empty without."""
     if not content.get("userCCD") and not content.get("userCCDPath"):
         return ""
     # imports biotite, which takes a second and is not needed by other jobs

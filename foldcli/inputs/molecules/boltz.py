@@ -91,7 +91,6 @@ def _entity(kind: str, entity: MappingWithLines, path: str) -> Entity:
 
 
 def _polymer(kind: MoleculeKind, entity: MappingWithLines, path: str) -> Polymer:
-    """Return a polymer."""
     check_keys(entity, POLYMER_KEYS, path)
     line = entity.line_of("sequence")
     sequence = clean_polymer(required_text(entity, "sequence", path), kind, path, line)
@@ -122,10 +121,6 @@ def _table_alignment(file: Path) -> Alignment:
     """Return the alignment in Boltz's table of the columns `key` and `sequence`.
 
     Rows of different chains with the same key are of one species, and can be paired.
-
-    Raises:
-        InputError: a column is missing, or the rows are no alignment; names the line.
-        OSError: the file cannot be read.
     """
     name = str(file)
     text = decode_utf8(read_bytes(file), name)

@@ -88,14 +88,6 @@ def attach_glycans(
 ) -> tuple[list[Ligand], list[Bond]]:
     """Return the ligands and bonds of the glycans of every copy of a protein.
 
-    Args:
-        sequence: sequence of the protein.
-        chains: chain ids of its copies.
-        glycans: its glycans.
-        free_names: chain ids for the glycans.
-        path: file for errors.
-        line: line for errors.
-
     Raises:
         InputError: a residue cannot carry a glycan, or a sugar has more branches than free atoms.
     """

@@ -52,7 +52,6 @@ def read_ligands(path: str | os.PathLike[str], failures: Failures) -> list[tuple
 
     Raises:
         InputError: the file is not text, or has no rows.
-        OSError: the file cannot be read.
     """
     name = os.fspath(path)
     text = decode_utf8(read_bytes(path), name).replace("\r\n", "\n")
@@ -148,7 +147,6 @@ def _identifier(text: str, number: int) -> str:
 
 
 def _sdf_ligands(text: str, path: str, refuse: Refuse) -> Iterator[tuple[str, Ligand]]:
-    """Yield the ligands of the records of an SDF file."""
     start, line = 0, 1
     ends = [match.start() for match in _SDF_END.finditer(text)]
     for number, end in enumerate([*ends, len(text)], 1):

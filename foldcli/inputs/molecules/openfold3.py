@@ -71,7 +71,6 @@ def openfold3_jobs(content: Any, path: str, refuse: Refuse = raise_error) -> lis
 
 
 def _job(name: str, query: MappingWithLines, seeds: tuple[int, ...], path: str) -> Job:
-    """Return the job of a query."""
     check_keys(query, QUERY_KEYS, path)
     find_unsupported(query, {"pocket_constraint": "pocket constraints"}, path)
     chains, line = query.get("chains"), query.line_of("chains")
@@ -136,7 +135,6 @@ def _templates(chain: MappingWithLines, sequence: str, path: str) -> tuple[OwnTe
 
 
 def _modifications(chain: MappingWithLines, path: str) -> tuple[Modification, ...]:
-    """Return the modified residues of a chain."""
     key = "non_canonical_residues"
     if not chain.get(key):
         return ()

@@ -41,8 +41,6 @@ class Preparation:
     """The folder of a prepared job.
 
     Args:
-        cache: folder of the feature cache.
-        name: file-safe name of the job.
         identity: all that its inputs depend on but the templates; see `Family.target_identity`.
         templates: all that its templates depend on; None without a search for templates.
     """
@@ -82,7 +80,6 @@ class Preparation:
 
         Raises:
             InputError: the file is damaged.
-            OSError: the file cannot be read.
         """
         path = self.folder / _JOB_FILE
         try:
@@ -100,13 +97,6 @@ class Preparation:
         samples: Mapping[int, str],
     ) -> None:
         """Write the job, its staged files and the keys of its samples; `job.json` comes last.
-
-        Args:
-            files: the files of its target.
-            facts: facts of the target.
-            warnings: its warnings.
-            used: its templates, as JSON values.
-            samples: key of the sample of each seed.
 
         Raises:
             UnwritableFolder, OSError: the cache cannot be written.
@@ -138,7 +128,6 @@ class Preparation:
 
         Raises:
             InputError: a file is damaged.
-            OSError: a file cannot be read or written.
         """
         for kind in _FILES:
             if (path := self._file(kind)).is_file():
@@ -154,7 +143,6 @@ class PreparedJob:
     """A job whose inputs are in a feature cache.
 
     Args:
-        name: file-safe name.
         job: the molecules, without alignments and templates.
         preparations: its folders, which differ in the source of templates only.
         requested_seeds: the seeds of its job file; those of the cache if it is given by name.
@@ -254,12 +242,7 @@ class _PreparedJobs:
     """The prepared jobs of a feature cache.
 
     Args:
-        cache: folder of the cache.
         failures: receives names that are not found, or are ambiguous.
-
-    Attributes:
-        names: their names.
-        unreadable: paths of damaged ones, with the error.
     """
 
     def __init__(self, cache: Path, failures: "Failures") -> None:
@@ -300,11 +283,7 @@ class _PreparedJobs:
         return self._only(name, list(self._found[name].values()))
 
     def match(self, name: str, job: Job, identity: Mapping[str, Any]) -> PreparedJob | None:
-        """Return the prepared job of this name with these molecules; None if there is none.
-
-        Raises:
-            InputError: there are several.
-        """
+        """Return the prepared job of this name with these molecules; None if there is none."""
         candidates = [
             preparations
             for preparations in self._found.get(name, {}).values()

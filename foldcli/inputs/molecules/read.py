@@ -99,7 +99,6 @@ def read_job_file(path: str | os.PathLike[str], refuse: Refuse) -> list[Job]:
 
     Raises:
         InputError: the file cannot be read as a whole; names file, line and column where known.
-        OSError: the file cannot be read.
     """
     name = os.fspath(path)
     if name != "-" and is_mmseqs(path):

@@ -16,11 +16,7 @@ from msa.io.fasta import FastaRecord
 
 @dataclass(frozen=True)
 class JobSources:
-    """Files of jobs, whose proteins are searched; see `foldcli.inputs.queries.QueryReaders`.
-
-    Args:
-        inputs: files and folders; see `list_job_files`.
-    """
+    """Files of jobs, whose proteins are searched; see `foldcli.inputs.queries.QueryReaders`."""
 
     inputs: Sequence[str]
 

@@ -42,12 +42,7 @@ class _Geometry:
 
 
 def build_restraints(atoms: Atoms, structure: Structure) -> Restraints:
-    """Return the geometry that the molecules of a job should have.
-
-    Args:
-        atoms: the atoms of the job.
-        structure: its tables; see `foldcli.outputs.all_atom.structure.build_structure`.
-    """
+    """Return the geometry that the molecules of a job should have."""
     rows: dict[str, list[Any]] = {}
     unchecked: dict[str, str] = {}
     start = 0

@@ -28,12 +28,7 @@ _KEKULE_ORDERS = {
 
 
 def build_structure(atoms: Atoms, tokens: Tokens) -> Structure:
-    """Return the tables of a job's molecules.
-
-    Args:
-        atoms: the atoms of the job, in the order of the predicted coordinates.
-        tokens: its tokens.
-    """
+    """Return the tables of a job's molecules."""
     components = {
         residue.component.code: residue.component for chain in atoms.chains for residue in chain.residues
     }

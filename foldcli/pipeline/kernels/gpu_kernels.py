@@ -49,13 +49,8 @@ class KernelCompilation:
     """A compilation that goes on in processes.
 
     Args:
-        request: kernels to compile.
         marks: files that are written when all of them are compiled.
         progress: called, in a thread, with the kernels that are done and those found so far.
-
-    Attributes:
-        service: the process; see `Compiler`.
-        status: the state of the compilation.
     """
 
     def __init__(self, request: KernelRequest, marks: Sequence[Path], progress: ReportProgress) -> None:
@@ -100,10 +95,7 @@ class KernelCompilation:
 
 
 def compile_for_run(
-    networks: Sequence[ModelConfig],
-    precision: Literal["bf16", "fp32"] | None,
-    gpu: int,
-    progress: ReportProgress | None = None,
+    networks: Sequence[ModelConfig], precision: Literal["bf16", "fp32"] | None, gpu: int
 ) -> KernelCompilation | None:
     """Start to compile all kernels that networks launch on a GPU of this machine, if any may be missing.
 
@@ -115,15 +107,12 @@ def compile_for_run(
         networks: architectures.
         precision: number format of the trunk; None is the best that the GPU has.
         gpu: number of the GPU.
-        progress: see `KernelCompilation`; default: a log message and a progress bar.
 
     Returns:
         None if all kernels were compiled before, there is no such GPU, or Triton is not installed.
     """
     found = name_and_capability(gpu)
-    if found is None:
-        return None
-    return compile_for_gpu(networks, precision, *found, progress)
+    return None if found is None else compile_for_gpu(networks, precision, *found)
 
 
 def compile_for_gpu(
@@ -131,16 +120,10 @@ def compile_for_gpu(
     precision: Literal["bf16", "fp32"] | None,
     gpu_name: str,
     capability: tuple[int, int],
-    progress: ReportProgress | None = None,
 ) -> KernelCompilation | None:
     """Like `compile_for_run`, for a GPU that this machine need not have.
 
-    Args:
-        networks: see `compile_for_run`.
-        precision: number format of the trunk; None is the best that the GPU has.
-        gpu_name: as the driver reports it, such as "NVIDIA H200"; it selects tuned launches.
-        capability: compute capability.
-        progress: see `KernelCompilation`.
+    Its name, as the driver reports it, such as "NVIDIA H200", selects tuned launches.
     """
     precision = precision or _best_precision(capability)
     marks = {_mark(network, precision, gpu_name, capability): network for network in networks}
@@ -149,7 +132,7 @@ def compile_for_gpu(
         return None
     processes = min(available_cores(), MAX_PROCESSES)
     request = KernelRequest(gpu_name, capability, tuple(missing.values()), precision, processes)
-    return KernelCompilation(request, list(missing), progress or CompilationProgress())
+    return KernelCompilation(request, list(missing), CompilationProgress())
 
 
 def compile_search_kernels(gpu_name: str, capability: tuple[int, int], max_length: int) -> None:

@@ -160,11 +160,7 @@ class NetworkMemory:
         return ranks | {"device": name, "peak_gpu_memory_bytes": peak}
 
     def describe_shortage(self, message: str) -> str:
-        """Describe a lack of memory: the size that was requested, and the memory that was free.
-
-        Args:
-            message: message of `torch.OutOfMemoryError`.
-        """
+        """Describe a lack of memory: the size that was requested, and the memory that was free."""
         match = re.search(r"Tried to allocate ([\d.]+ \w+)", message)
         text = f"{match[1]} more" if match else message.partition(". ")[0]
         if self.device != "cpu":
@@ -177,11 +173,6 @@ class NetworkMemory:
 
 def set_up_device(options: NetworkOptions, device: str, ranks: int = 1) -> tuple[NetworkMemory, Any]:
     """Return the memory that may be used on a device, and the settings with its precision and kernels.
-
-    Args:
-        options: options of the network.
-        device: a torch device.
-        ranks: number of devices that predict a target together.
 
     Raises:
         MissingError: the device's bf16 or the requested kernels do not exist.

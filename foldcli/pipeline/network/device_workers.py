@@ -46,13 +46,9 @@ class WorkerSettings:
 
     Args:
         sources: models in the order in which they run.
-        predict: settings of the predictions.
-        device: a torch device.
-        max_memory: see `NetworkMemory`.
         threads: CPU threads.
         stall_seconds: see `model.parallel.session.open_group`.
         assignment: rank of the process if several predict together, else None.
-        strict: see `NetworkMemory`.
     """
 
     sources: tuple[Any, ...]
@@ -157,7 +153,6 @@ def _noticing_lost_gpu(settings: WorkerSettings) -> Iterator[None]:
 
 
 def _start_job(settings: WorkerSettings, name: str, job: Job, sample: Any) -> None:
-    """Start one job in a worker process."""
     sample = load_arrays(sample)
     with _noticing_lost_gpu(settings):
         worker = _worker(settings)
@@ -191,14 +186,9 @@ class DeviceWorker:
     process) fails only the job that it was working on, and is replaced once.
 
     Args:
-        settings: those of each process.
         prepare: called before the processes use the network's kernels.
         postpones: leave targets that are not expected to fit to more devices.
         services: a service for each of `settings`, if they have been started already.
-
-    Attributes:
-        postpones: as given.
-        detail: the devices.
     """
 
     def __init__(

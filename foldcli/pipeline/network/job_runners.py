@@ -11,8 +11,8 @@ import torch
 from foldcli.families.registry import family_of
 from foldcli.families.settings import Job
 from foldcli.outputs.done import StageCost
+from foldcli.outputs.target import measure_stage
 from foldcli.pipeline.network.predictor import PredictedSample, Predictor
-from foldcli.pipeline.targets.target import measure_stage
 from foldcli.progress import Progress
 from model.errors import OutOfMemory
 
@@ -22,7 +22,6 @@ class JobResult:
     """The result of one job.
 
     Args:
-        models: the job's models, one for each of its tags.
         cost: time and memory of the process that made it.
         facts: facts about the device for done.json.
         passes: number of passes that were counted; see `JobSettings.num_passes`.

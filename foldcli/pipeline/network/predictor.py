@@ -6,7 +6,6 @@ from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from threading import Event
 from typing import Any
 
 import torch
@@ -68,11 +67,9 @@ class Predictor:
 
     Args:
         sources: models in the order in which they run.
-        settings: settings of the predictions.
         memory: the device, and the memory that may be used there.
         arrays: future arrays of the first source's file, if it is being read already.
         compilation: future compilation of the kernels, which predictions wait for.
-        networks: see `Startup`.
     """
 
     warm_up_residues = 256
@@ -91,7 +88,6 @@ class Predictor:
         self._arrays = {} if arrays is None else {sources[0]: arrays}
         self._networks: dict[Any, Any] = {} if networks is None else networks
         self._warm_up: Future[None] | None = None
-        self._first_job_is_ready = Event()
 
     @property
     def family(self) -> Family:
@@ -138,8 +134,7 @@ class Predictor:
             atexit.register(wait, [self._warm_up], _WARM_UP_GRACE)
 
     def end_warm_up(self) -> None:
-        """End `warm_up` soon, if it was called; wait for its end, and log its error."""
-        self._first_job_is_ready.set()
+        """Wait for the end of `warm_up`, if it was called, and log its error."""
         if self._warm_up is not None and (error := self._warm_up.exception()) is not None:
             logger.debug("the GPU was not warmed up: %s", error)
 
@@ -147,23 +142,13 @@ class Predictor:
         """Run passes of a network on a made-up target."""
         network = self.network(source)
         log_time_since_start("the network is loaded")
-        self._warm_up_with(source, network)
+        network.warm_up(self.warm_up_residues, self.wait_for_kernels)
         log_time_since_start("the GPU is warmed up")
-
-    def _warm_up_with(self, source: Any, network: Any) -> None:
-        """Run the passes of the warm-up until the first job is ready."""
-        network.warm_up(self.warm_up_residues, self.wait_for_kernels, self._first_job_is_ready)
 
     def start(
         self, name: str, job: Job, sample: Any, progress: Progress
     ) -> Callable[[], tuple[PredictedSample, ...]]:
         """Start a job within the available memory; see `foldcli.families.protocols.Network.start`.
-
-        Args:
-            name: name of the target.
-            job: the job.
-            sample: its input; see `Family.sample`.
-            progress: shows the passes.
 
         Returns:
             A function that waits for the models and returns them; any thread may call it, once.

@@ -30,10 +30,6 @@ def start_preloading(device: str, source: Any) -> "Future[Any] | None":
 
     Errors are ignored here; the first use reports them.
 
-    Args:
-        device: value of `--device`.
-        source: parameters of the first network.
-
     Returns:
         The future arrays of its file, as `Family.read_file` returns them; None if there is no file.
     """

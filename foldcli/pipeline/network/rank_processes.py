@@ -25,7 +25,6 @@ class RankProcesses:
     """The other ranks of this host.
 
     Args:
-        options: options of the network.
         threads: CPU threads of all ranks on this host.
         source: parameters of the first network.
     """
@@ -77,10 +76,7 @@ class RankHandler:
 
     Args:
         report: not used.
-        options: options of the network.
         threads: CPU threads of all ranks on this host.
-        rank: index of the process.
-        log_level: lowest level of its messages.
     """
 
     def __init__(

@@ -47,16 +47,11 @@ class RankJob:
     """A job that all ranks run together, as rank 0 announces it.
 
     Args:
-        source: index of the parameters.
-        seed: see `Job`.
-        num_recycles: those of the warm-up, which has fewer than the settings; else None.
-        parts: see `PartsPlan`.
         arrays: shape and dtype of each feature.
     """
 
     source: int
     seed: int
-    num_recycles: int | None
     parts: list[int]
     arrays: Mapping[str, tuple[Sequence[int], str]]
 
@@ -114,7 +109,7 @@ def serve_rank(options: NetworkOptions, threads: int, assignment: RankAssignment
                     network: SharedNetwork = family_of(source).load(source, settings, memory.device, None)
                     networks[source] = network.shared(session.group)
                 work = NetworkJob("", Job(source, job.seed, ""), features, settings, lambda done, total: None)
-                networks[source].predict(work, job.parts, job.num_recycles)
+                networks[source].predict(work, job.parts)
     session.close()
     return ExitCode.DONE
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from foldcli.errors import ExitCode, Terminated
 from foldcli.families.protocols import NetworkJob, SharedNetwork
-from foldcli.families.settings import Job, NetworkOptions, PredictSettings
+from foldcli.families.settings import NetworkOptions, PredictSettings
 from foldcli.logs import logger
 from foldcli.params.parameters import UNTRAINED
 from foldcli.pipeline.network.device import NetworkMemory, choose_rank_device
@@ -48,10 +48,6 @@ class RankedPredictor(RankPredictor):
 
     Args:
         startup: from `foldcli.pipeline.network.start.start`.
-        settings: settings of the predictions.
-        memory: the device of this rank.
-        session: the ranks.
-        processes: the other ranks that this process has started.
     """
 
     def __init__(
@@ -67,9 +63,7 @@ class RankedPredictor(RankPredictor):
         )
         self._session, self._processes = session, processes
 
-    def _predict_together(
-        self, network: SharedNetwork, work: NetworkJob, num_recycles: int | None = None
-    ) -> Any:
+    def _predict_together(self, network: SharedNetwork, work: NetworkJob) -> Any:
         plan, arrays = network.plan_parts(work, self.memory), network.arrays(work.sample)
         if not plan.fits:
             raise OutOfMemory(plan.text)
@@ -77,31 +71,16 @@ class RankedPredictor(RankPredictor):
         rank_job = RankJob(
             self.sources.index(work.job.source),
             work.job.seed,
-            num_recycles,
             plan.parts,
             {name: (x.shape, x.dtype.str) for name, x in arrays.items()},
         )
         with ending_all_on_failure(self._session), self._session.predicting():
             self._session.announce(json.dumps(asdict(rank_job)))
             rank_job.broadcast(self.group, arrays)
-            return network.predict(work, plan.parts, num_recycles)
-
-    def warm_up(self, source: Any) -> None:
-        """Begin to prepare the GPUs of all ranks; see `Predictor.warm_up`."""
-        Predictor.warm_up(self, source)
-
-    def _warm_up_with(self, source: Any, network: SharedNetwork) -> None:
-        sample = network.warm_up_sample(self.warm_up_residues)
-        self.wait_for_kernels()
-        if sample is None:
-            return
-        work = NetworkJob("warm-up", Job(source, 0, ""), sample, self.settings, lambda done, total: None)
-        # the other ranks know the settings, and get only the number of recycles
-        self._predict_together(network, work, num_recycles=1)
+            return network.predict(work, plan.parts)
 
     def close(self) -> None:
         """End the other ranks."""
-        self.end_warm_up()
         if self._processes is not None:
             self._processes.expect_end()
         self._session.close()
@@ -131,9 +110,6 @@ def open_predictor(
         threads: CPU threads on this host.
         assignment: see `create_ranked_predictor`.
         runs_elsewhere: whether this predictor runs no jobs, because workers do, or in a dry run.
-
-    Raises:
-        MissingError: see `create_predictor` and `create_ranked_predictor`.
     """
     if options.gpus_per_target == 1 or runs_elsewhere:
         single = create_predictor(options, startup, threads)

@@ -17,13 +17,13 @@ from foldcli.inputs.alignment_targets import AlignmentTarget
 from foldcli.inputs.cached_targets import CachedTarget, read_complex_entry
 from foldcli.inputs.complexes import Complex, chain_query
 from foldcli.inputs.names import ENTRY_SUFFIX
+from foldcli.outputs.target import TargetRun
 from foldcli.outputs.templates import record_templates
 from foldcli.pipeline.prepare.features import record_alignment_size, warn_of_missing_residues
 from foldcli.pipeline.prepare.template_stage import TargetTemplates, TemplateStage, templates_of_job
 from foldcli.pipeline.search.chains import ChainStore
 from foldcli.pipeline.targets.layouts import layout_of
 from foldcli.pipeline.targets.settings import FeatureSettings
-from foldcli.pipeline.targets.target import TargetRun
 from model.chains import chain_names, chain_slices
 from msa.base.atomic import atomic_write
 from msa.io.fasta import FastaRecord
@@ -37,7 +37,6 @@ class _CachedChain:
     """A distinct chain of complexes, kept in memory.
 
     Args:
-        alignment: its A3M file.
         templates: its templates; None until they are searched.
     """
 
@@ -49,7 +48,6 @@ class ComplexStage:
     """The features of the complexes of a run.
 
     Args:
-        settings: the feature cache.
         templates: the template stage; None to use no templates.
         chain_store: the alignments of searched chains; None if there are no searches.
     """
@@ -70,7 +68,6 @@ class ComplexStage:
 
         Raises:
             InputError: the alignment cannot be read, or a chain has none of the twenty residues.
-            OSError: a file cannot be read or written.
         """
         own = templates_of_job(target.input, self._templates) if with_templates else {}
         search = with_templates and self._templates is not None

@@ -16,6 +16,7 @@ from foldcli.inputs.complexes import Complex
 from foldcli.inputs.names import ENTRY_SUFFIX
 from foldcli.inputs.targets import is_complex
 from foldcli.logs import logger
+from foldcli.outputs.target import TargetRun
 from foldcli.outputs.templates import used_templates
 from foldcli.pipeline.prepare.complexes import ComplexStage
 from foldcli.pipeline.prepare.features import load_or_make_features, record_size
@@ -24,7 +25,6 @@ from foldcli.pipeline.search.chains import ChainStore
 from foldcli.pipeline.search.stores import TargetStore
 from foldcli.pipeline.targets.layouts import layout_of
 from foldcli.pipeline.targets.settings import FeatureSettings
-from foldcli.pipeline.targets.target import TargetRun
 from msa.alignments.files import Alignment, read_alignment
 from msa.base.atomic import atomic_write
 from msa.io.fasta import FastaRecord
@@ -34,9 +34,7 @@ class FeatureStage:
     """The features of a run's targets, which several threads may load; see `Family.inputs`.
 
     Args:
-        settings: the feature cache.
         templates: the template stage; None to use no templates.
-        input_indices: index of each target in the input, by name.
         target_store: the alignments of searched queries; None if there are no searches.
         chain_store: the alignments of the chains of complexes; None if there are no searches.
     """
@@ -69,7 +67,6 @@ class FeatureStage:
 
         Raises:
             InputError: an alignment or a cache entry is invalid, or see `TargetStore.check`.
-            OSError: a file cannot be read or written.
         """
         self._discard_stale_inputs(target)
         if is_complex(target.input):
@@ -80,11 +77,7 @@ class FeatureStage:
             return features, self._find_templates(target, features) if with_templates else None
 
     def _discard_stale_inputs(self, target: TargetRun) -> None:
-        """Remove the staged alignment and templates of an earlier run with other input or settings.
-
-        Raises:
-            InputError: see `TargetStore.check`.
-        """
+        """Remove the staged alignment and templates of an earlier run with other input or settings."""
         if isinstance(target.input, FastaRecord):
             assert self._target_store is not None
             # another run may have changed them, because the lock was released after the search

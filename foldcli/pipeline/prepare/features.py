@@ -12,8 +12,8 @@ from features.complexes.cache import add_rows
 from features.complexes.rows import ComplexRows
 from foldcli.inputs.alignment_targets import AlignmentTarget
 from foldcli.logs import logger
+from foldcli.outputs.target import TargetRun
 from foldcli.pipeline.targets.settings import FeatureSettings
-from foldcli.pipeline.targets.target import TargetRun
 from model.chains import chain_names
 from msa.alignments.files import Alignment
 from msa.base.residues import RESTYPES
@@ -29,14 +29,8 @@ def load_or_make_features(
 
     A damaged entry of the cache is replaced, with a warning.
 
-    Args:
-        name: the target, for the warning.
-        alignments: alignments of one query.
-        settings: the feature cache.
-
     Raises:
         InputError: the alignments have different queries.
-        OSError: the cache cannot be written.
     """
     cache = FeatureCache(settings.cache)
     try:
@@ -57,11 +51,7 @@ def add_complex(target: AlignmentTarget, rows: ComplexRows, settings: FeatureSet
 
 
 def record_size(target: TargetRun, features: dict[str, np.ndarray]) -> None:
-    """Add the size of the alignment of a single chain to the facts of a target; warn of what it lacks.
-
-    Raises:
-        InputError: see `check_foldable`.
-    """
+    """Add the size of the alignment of a single chain to the facts of a target; warn of what it lacks."""
     sequence = features["sequence"][0].decode("ascii")
     check_foldable(sequence)
     num_rows, residues = features["msa"].shape
@@ -130,7 +120,6 @@ def cache_features(task: CacheTask) -> CachedFeatures:
 
     Raises:
         InputError: the alignments cannot be read, or have different queries.
-        OSError: an alignment cannot be read, or the cache cannot be written.
     """
     target, settings = task.target, task.settings
     contents = target.read_contents()

@@ -37,7 +37,6 @@ class TargetTemplates:
     """The templates of one target.
 
     Args:
-        hits: the templates and the rejected candidates.
         features: the template features; those of `no_templates` if there are none.
         unusable: names of templates in the hit file that cannot be used, and the reasons.
     """
@@ -79,9 +78,7 @@ class TemplateStage:
 
     Args:
         library: the structure library; None if templates come from a hit file.
-        settings: settings of the search.
         hits: names of hits by query, from the hit file; None if templates come from a library.
-        hit_file: path of the hit file.
         mirror: folder of the PDB entries that the hit file names.
         from_user: whether the structures are not those that come with foldcli.
     """
@@ -99,7 +96,6 @@ class TemplateStage:
 
         Raises:
             InputError: the library is damaged, or there are no usable structures or no hits.
-            OSError: a file cannot be read, or the cache cannot be written.
         """
         if options.hit_file is not None:
             assert options.mirror is not None
@@ -155,7 +151,6 @@ class TemplateStage:
 
         Raises:
             InputError: the library is damaged.
-            OSError: a temporary folder cannot be written.
         """
         query = features_query(features, name)
         if self.library is not None:

@@ -28,8 +28,6 @@ class WorkResult(Generic[T, R]):
     """The result of one item of `map_in_processes`, or the error that it failed with.
 
     Args:
-        index: position of the item in the input.
-        item: the item.
         value: the function's return value, if it succeeded.
         error: the exception that it raised, if it failed.
     """

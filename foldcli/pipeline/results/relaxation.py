@@ -15,9 +15,9 @@ from foldcli.options.common import available_cores
 from foldcli.outputs.done import StageCost
 from foldcli.outputs.layout import unranked_name
 from foldcli.outputs.model_files import ModelResult, relaxed_path, write_result
+from foldcli.outputs.target import measured_stage
 from foldcli.pipeline.processes.worker_pool import WorkerPool
 from foldcli.pipeline.targets.settings import RelaxOptions
-from foldcli.pipeline.targets.target import measured_stage
 from model.errors import RelaxError
 from msa.base.atomic import atomic_write
 from msa.base.errors import MissingError
@@ -51,7 +51,6 @@ def relax_model(task: RelaxTask) -> StageCost:
 
     Raises:
         RelaxError: the model cannot be relaxed.
-        OSError: a file cannot be read or written.
     """
     import gemmi
 
@@ -77,9 +76,7 @@ class RelaxStage:
     """The workers that relax models.
 
     Args:
-        num_models: number of models of each target to relax.
         pool: the workers; other workers write models, so that writing never waits for relaxations.
-        settings: settings of the relaxations.
     """
 
     num_models: int
@@ -163,11 +160,7 @@ def choose_relax_device(requested: Literal["auto", "cpu", "gpu"]) -> Device:
 
 
 def _check_gpu(_: None) -> None:
-    """Check that OpenMM can use a GPU.
-
-    Raises:
-        RelaxError: it cannot.
-    """
+    """Check that OpenMM can use a GPU."""
     # OpenMM is an optional library
     from model.relax.amber import select_platform
 

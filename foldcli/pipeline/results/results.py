@@ -14,8 +14,7 @@ from typing import Any
 
 from foldcli.errors import ends_run
 from foldcli.logs import logger
-from foldcli.outputs.archive import write_archive
-from foldcli.outputs.done import DoneRecord, FinishedTarget, StageCost
+from foldcli.outputs.done import DoneRecord, FinishedTarget, StageCost, write_archive
 from foldcli.outputs.layout import FileKind, TargetFiles
 from foldcli.outputs.model_files import (
     ModelResult,
@@ -28,13 +27,13 @@ from foldcli.outputs.model_files import (
     write_model,
 )
 from foldcli.outputs.network_note import plddt_warning
+from foldcli.outputs.target import TargetRun, measured_stage
 from foldcli.outputs.viewer_scripts import write_viewer_scripts
 from foldcli.pipeline.processes.worker_pool import WorkerPool
 from foldcli.pipeline.results.relaxation import RelaxStage, RelaxTask, relax_model
 from foldcli.pipeline.search.stores import SEARCH_FILES
 from foldcli.pipeline.targets.layouts import layout_of
 from foldcli.pipeline.targets.plan import TargetPlan
-from foldcli.pipeline.targets.target import TargetRun, measured_stage
 from foldcli.report import ReportSettings
 from msa.base.atomic import remove_temporary_files
 from msa.base.digests import file_sha256
@@ -51,20 +50,7 @@ _DERIVED_FILES: tuple[FileKind, ...] = (
 
 @dataclass(frozen=True)
 class FinishTask:
-    """A target whose models are all staged.
-
-    Args:
-        files: the target's files.
-        fingerprint: see DoneRecord.
-        settings: see DoneRecord.
-        rank_by: see DoneRecord.
-        models: fingerprint of each model to publish, by tag.
-        costs: see DoneRecord.
-        warnings: see DoneRecord.
-        facts: see DoneRecord.
-        report: pages and plots to make.
-        archive: whether to write NAME.result.zip.
-    """
+    """A target whose models are all staged."""
 
     files: TargetFiles
     fingerprint: str
@@ -172,12 +158,7 @@ def unpublish(files: TargetFiles) -> None:
 
 
 def _remove_outdated_inputs(files: TargetFiles, facts: dict[str, Any]) -> None:
-    """Remove published templates, alignments and hits of an earlier run that are not inputs of this one.
-
-    Args:
-        files: the target's files, with the earlier done.json in the work folder.
-        facts: see DoneRecord.
-    """
+    """Remove published templates, alignments and hits of an earlier run that are not inputs of this one."""
     if "templates" not in facts:
         files.path("templates").unlink(missing_ok=True)
     if "search" in facts or facts.get("alignment") == str(files.path("alignment").resolve()):
@@ -224,7 +205,6 @@ class _TargetProgress:
     """The models of one target that are being written.
 
     Args:
-        num_unwritten: number of models that are queued or being written.
         task: finishes the target once `num_unwritten` is 0; None while more models may come.
         failed: whether a model could not be written.
     """
@@ -239,9 +219,6 @@ class ResultStage:
     """Writes the models of targets, and finishes targets, in worker processes.
 
     Args:
-        pool: the workers.
-        num_workers: number of workers.
-        rank_by: see `JobSettings.rank`.
         report: pages and plots to make.
         archive: whether to write NAME.result.zip.
         relaxation: relaxes the best models before their target is finished; None if none are to be relaxed.

@@ -127,10 +127,7 @@ class CacheRun:
     """A run of `foldcli cache-features`: its settings and database.
 
     Args:
-        settings: the feature cache.
-        alignment: settings of searches and alignments.
         database: database for sequences; None if there is none.
-        workers: processes that compute features.
     """
 
     settings: FeatureSettings
@@ -250,5 +247,4 @@ def _check_query(query: FastaRecord | Complex) -> None:
 
 
 def _alignment_target(store: CacheStore, name: str, query: FastaRecord | Complex) -> AlignmentTarget:
-    """Return the stored alignment of a query or a complex."""
     return AlignmentTarget(name, (str(store.path(name, query)),))

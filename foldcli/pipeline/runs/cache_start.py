@@ -39,9 +39,6 @@ def run_cache_features(
         shard: the share of the targets.
         dry_run: only print.
         as_json: print JSON.
-
-    Raises:
-        click.UsageError, InputError, MissingError: see the functions below.
     """
     values = context.params
     databases = values["databases"]
@@ -75,12 +72,7 @@ class _Settings(NamedTuple):
 def _run_of_features(
     context: click.Context, inputs: Sequence[str], settings: _Settings, failures: Failures
 ) -> tuple[CacheRun, list[tuple[str, Any]]]:
-    """Return a run that stores AlphaFold2's features, and its targets.
-
-    Raises:
-        click.UsageError: an option is given that only jobs of molecules have, or see `find_feature_targets`.
-        InputError: see `find_feature_targets`.
-    """
+    """Return a run that stores AlphaFold2's features, and its targets."""
     for name in _JOB_OPTIONS:
         if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
             option = f"--{name.replace('_', '-')}"
@@ -92,12 +84,7 @@ def _run_of_features(
 def _run_of_jobs(
     context: click.Context, inputs: Sequence[str], settings: _Settings, failures: Failures
 ) -> tuple[JobCacheRun, list[tuple[str, Any]]]:
-    """Return a run that prepares jobs, and the jobs.
-
-    Raises:
-        click.UsageError: the network takes no jobs of molecules, or a job needs a database.
-        InputError, MissingError: a folder has no jobs, or the libraries of chemistry are not installed.
-    """
+    """Return a run that prepares jobs, and the jobs."""
     values = context.params
     family = find_family(values["params"])
     if not family.prepares_jobs:

@@ -31,7 +31,6 @@ class PlannedTarget:
     """The plan for one target.
 
     Args:
-        name: the target.
         residues: length of its query; None if it cannot be read, or belongs to another shard.
         action: TO_DO (followed by the models that would be replaced), RESUMED, DONE, INVALID with the reason,
             or the shard of the target.

@@ -19,6 +19,7 @@ from foldcli.families.settings import JobSettings
 from foldcli.inputs.failures import Failures
 from foldcli.inputs.shard import Shard
 from foldcli.outputs.layout import TargetFiles
+from foldcli.outputs.target import TargetRun
 from foldcli.paths import cache_dir
 from foldcli.pipeline.prepare.feature_stage import FeatureStage
 from foldcli.pipeline.prepare.features import CachedFeatures
@@ -32,7 +33,6 @@ from foldcli.pipeline.targets.alignment_request import AlignmentRequest
 from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
 from foldcli.pipeline.targets.locks import TargetLocks
 from foldcli.pipeline.targets.settings import FeatureSettings, TemplateOptions
-from foldcli.pipeline.targets.target import TargetRun
 from msa.base.errors import InputError
 
 if TYPE_CHECKING:
@@ -45,13 +45,8 @@ class JobTask:
     """A job whose inputs are added to a feature cache.
 
     Args:
-        name: file-safe name.
-        job: the job.
-        params: value of `--params`, which names its family.
-        settings: the feature cache.
         templates: the source of templates; None for no templates.
         chain_store: the alignments of its chains; None if there are no searches.
-        seeds: seeds of its predictions.
     """
 
     name: str
@@ -99,10 +94,7 @@ class JobCacheRun:
     """A run of `foldcli cache-features` with jobs.
 
     Args:
-        settings: the feature cache.
-        alignment: settings of searches and alignments.
         database: database for proteins without an alignment; None if there is none.
-        workers: processes that prepare jobs.
         params: value of `--params`, whose family prepares jobs.
         templates: the source of templates; None for no templates.
         seeds: number of seeds, and the first one.

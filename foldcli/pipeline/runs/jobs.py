@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 from foldcli.families.base import Family
 from foldcli.families.settings import Job
 from foldcli.logs import logger
+from foldcli.outputs.target import TargetRun
 from foldcli.params.parameters import UNTRAINED
 from foldcli.pipeline.prepare.feature_stage import FeatureStage
 from foldcli.pipeline.prepare.template_stage import warn_of_unused_templates
@@ -16,7 +17,6 @@ from foldcli.pipeline.processes.shared_arrays import share_arrays
 from foldcli.pipeline.results.results import has_leftovers, remove_leftovers
 from foldcli.pipeline.runs.state import RunState
 from foldcli.pipeline.targets.plan import TargetPlan
-from foldcli.pipeline.targets.target import TargetRun
 from msa.base.errors import InputError
 
 # sampled jobs that wait for the network
@@ -28,8 +28,6 @@ class TargetStep:
     """The next work on a target: predict one job, or only publish its models.
 
     Args:
-        target: the target.
-        plan: its plan.
         job: the job to predict; None if the models of an earlier run only need to be published.
         sample: input of the job; see `Family.sample`.
         is_first: whether this is the first job of the target in this run.

@@ -9,6 +9,7 @@ from foldcli.families.registry import family_of
 from foldcli.families.settings import Job
 from foldcli.logs import logger
 from foldcli.outputs.model_files import PredictedModel
+from foldcli.outputs.target import TargetRun
 from foldcli.pipeline.network.device_workers import JobInterrupted
 from foldcli.pipeline.network.job_runners import JobResult, JobRunner
 from foldcli.pipeline.processes.background import CallQueue
@@ -17,7 +18,6 @@ from foldcli.pipeline.runs.jobs import TargetStep
 from foldcli.pipeline.runs.state import RunState
 from foldcli.pipeline.targets.layouts import layout_of
 from foldcli.pipeline.targets.plan import TargetPlan
-from foldcli.pipeline.targets.target import TargetRun
 from foldcli.progress import Progress
 from model.errors import OutOfMemory
 

@@ -52,8 +52,6 @@ class SearchOptions:
 
     Args:
         database: value of `--db`; None is the package's library.
-        alignment: settings of the searches and alignments.
-        further: further databases.
     """
 
     database: str | None
@@ -74,12 +72,6 @@ class SearchOptions:
         """Return the request for alignments and the heading of the plan, for `--dry-run`.
 
         The request is None if the database would first have to be converted.
-
-        Args:
-            device: value of `--device`.
-
-        Raises:
-            InputError: see `DatabaseSource.open_existing`.
         """
         assert self.database is not None
         database = DatabaseSource(self.database, device, self.further).open_existing()
@@ -92,9 +84,6 @@ class SearchOptions:
         Args:
             device: value of `--device`.
             process: a process for the searches; None to search in this process.
-
-        Raises:
-            InputError, MissingError: see `DatabaseSource.open`.
         """
         assert self.database is not None
         source = DatabaseSource(self.database, device, self.further)
@@ -103,7 +92,7 @@ class SearchOptions:
         if process is None:
             searcher = make_joined(source, database, _GPU_SHARE)
         else:
-            searcher = process.open(database, partial(source.make_searcher, database, _GPU_SHARE))
+            searcher = process.open(database, partial(make_joined, source, database, _GPU_SHARE))
         names = ", ".join((self.database, *self.further))
         count = sum(each.manifest.sequences for each in (database, *database.companions))
         description = f"{names} of {count:,} sequences"
@@ -115,9 +104,7 @@ class KeptState:
     """State that a Python session keeps for its next run, and its observers of a run.
 
     Args:
-        networks: loaded networks by their sources.
         search: the search stage, in this process, and the description of its database.
-        report: see `RunSettings`.
     """
 
     networks: dict[Any, Any] = field(default_factory=dict)
@@ -136,14 +123,10 @@ class _Request:
 
     Args:
         search: database and settings of the searches; None if no target needs a search.
-        network: options of the network.
         templates: options of the templates; None for no templates.
-        features: the feature cache.
-        output: settings of the results.
         assignment: the rank that torchrun has assigned to this process, or None.
         threads: value of `--threads`.
         dry_run: print the plan of the run, and predict nothing.
-        as_json: value of `--json`.
         kept: what a session keeps; None in a command.
     """
 
@@ -167,11 +150,7 @@ class _Request:
         kept: KeptState | None,
         options: dict[str, Any],
     ) -> "_Request":
-        """Create the request from the values of all options; see the class for the other arguments.
-
-        Raises:
-            click.UsageError: an option that the networks do not have, or options that exclude each other.
-        """
+        """Create the request from the values of all options; see the class for the other arguments."""
         templates = TemplateOptions.from_options(options, options["threads"])
         find_family(network.params).check_options(options, _given_options())
         return cls(
@@ -234,12 +213,7 @@ def run_predictions(
 
 
 def _network_options(options: dict[str, Any], assignment: RankAssignment | None) -> NetworkOptions:
-    """Return the options of the network, with the settings of the family that `--params` names.
-
-    Raises:
-        click.UsageError: this number of processes cannot predict a target together.
-        MissingError, ParametersError: see `Family.claims`.
-    """
+    """Return the options of the network, with the settings of the family that `--params` names."""
     params = options["params"]
     ranks = rank_options.number_of_ranks(options["gpus_per_target"], assignment, find_family(params).unshared)
     if ranks > 1 and options["dropout"]:
@@ -297,8 +271,8 @@ def _start_search(request: _Request, in_workers: bool) -> SearchProcess | None:
         return None
     has_network = find_family(network.params).has_network
     predicts_here = not in_workers and network.gpus_per_target == 1 and has_network
-    if not search.further and needs_process(network.device, predicts_here, str(search.database)):
-        return SearchProcess(str(search.database), network.device, _GPU_SHARE)
+    if needs_process(network.device, predicts_here, str(search.database)):
+        return SearchProcess(str(search.database), network.device, _GPU_SHARE, search.further)
     return None
 
 
@@ -375,7 +349,6 @@ def _run_settings(
 
 
 def _given_options() -> set[str]:
-    """Return the names of the options on the command line."""
     context = click.get_current_context(silent=True)
     if context is None:
         return set()

@@ -57,7 +57,6 @@ def inspect_target(
     Raises:
         InputError: its alignments cannot be read, its query cannot be searched with, or the run would refuse
             to replace finished results.
-        OSError: a file cannot be read.
     """
     files = output.files(name)
     identities.sources_of(target_input)

@@ -34,6 +34,7 @@ from foldcli.options.common import available_cores
 from foldcli.outputs.done import DoneRecord
 from foldcli.outputs.model_files import ModelResult
 from foldcli.outputs.summary import RunSummary, remove_run_leftovers
+from foldcli.outputs.target import TargetRun
 from foldcli.pipeline.network.job_runners import LocalRunner
 from foldcli.pipeline.prepare.feature_stage import FeatureStage
 from foldcli.pipeline.processes.background import run_ahead
@@ -50,8 +51,7 @@ from foldcli.pipeline.search.chains import ChainSearch, ChainStore
 from foldcli.pipeline.search.stage import SearchStage
 from foldcli.pipeline.search.stores import CacheStore, TargetStore
 from foldcli.pipeline.targets.alignment_settings import FIRST_BATCH
-from foldcli.pipeline.targets.layouts import layout_of
-from foldcli.pipeline.targets.target import TargetRun
+from foldcli.pipeline.targets.layouts import RunDescription, layout_of
 from msa.base.errors import MissingError
 from msa.base.services.service import close_all
 from msa.gpu.device.process_state import short_switch_interval
@@ -72,24 +72,15 @@ def run_targets(
     failures: Failures,
     as_json: bool = False,
 ) -> None:
-    """Run all targets through the stages, then log the summary, and write summary.tsv and the index page.
-
-    Args:
-        named_inputs: names and inputs of this shard's targets.
-        settings: settings and stages of the run.
-        failures: gets the targets that fail.
-        as_json: print the models of all finished targets on stdout.
-
-    Raises:
-        SomeTargetsFailed, TargetFailed: see `Failures.finish`.
-    """
+    """Run all targets through the stages, then log the summary, and write summary.tsv and the index page."""
     output, predictor = settings.output, settings.predictor
     remove_run_leftovers(output.folder)
     failures.expect(len(named_inputs))
-    layout_of(output.layout).begin_run(
+    run_files = RunDescription(
         output, predictor.settings, predictor.sources, len(named_inputs), settings.templates is not None,
         DEFAULT_PAIRING if settings.search is None else settings.search.settings.pairing, settings.database,
     )  # fmt: skip
+    layout_of(output.layout).begin_run(run_files)
     log_time_since_start("the run begins")
     logger.info("%s", settings.opening_line(len(named_inputs)))
     family = settings.identities.family
@@ -155,12 +146,7 @@ def _failed_names(failures: Failures) -> list[str]:
 
 
 class _Run:
-    """The stages of one run; see `run_targets`.
-
-    Args:
-        state: the targets and settings.
-        input_indices: index of each target in the input, by name.
-    """
+    """The stages of one run; see `run_targets`."""
 
     def __init__(self, state: RunState, input_indices: dict[str, int]) -> None:
         self._state, self._settings = state, state.settings

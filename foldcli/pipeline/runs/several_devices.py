@@ -10,13 +10,13 @@ from itertools import chain, islice
 from threading import Event, Lock
 from typing import Generic, TypeVar
 
+from foldcli.outputs.target import TargetRun
 from foldcli.pipeline.network.device_workers import DeviceWorker
 from foldcli.pipeline.processes.background import run_concurrently
 from foldcli.pipeline.results.results import ResultStage
 from foldcli.pipeline.runs.jobs import JobPreparation, TargetStep
 from foldcli.pipeline.runs.network_stage import NetworkStage
 from foldcli.pipeline.runs.state import RunState
-from foldcli.pipeline.targets.target import TargetRun
 from msa.base.errors import MissingError
 
 T = TypeVar("T")
@@ -26,11 +26,7 @@ _GRACE_SECONDS = 15.0
 
 
 class SharedTargets:
-    """Targets that several threads take from one iterator; iterating takes the next ones.
-
-    Args:
-        targets: the targets, in the order in which they are taken.
-    """
+    """Targets that several threads take from one iterator; iterating takes the next ones."""
 
     def __init__(self, targets: Iterator[TargetRun]) -> None:
         self._targets, self._lock = targets, Lock()

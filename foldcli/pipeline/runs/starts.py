@@ -64,12 +64,6 @@ def run_screen(
 
 
 def run_predict(targets: Sequence[str], all_cached: bool, values: dict[str, Any]) -> int | None:
-    """Predict alignments, features or jobs; see `run_fold`.
-
-    Args:
-        targets: the inputs.
-        all_cached: predict all targets of the cache.
-        values: see `run_predictions`.
-    """
+    """Predict alignments, features or jobs; see `run_fold`."""
     find_targets = find_family(values["params"]).find_predict_targets
     return run_predictions(partial(find_targets, targets, all_cached), None, **values)

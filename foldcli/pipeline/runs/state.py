@@ -10,6 +10,7 @@ from foldcli.families.registry import family_of
 from foldcli.families.settings import Job
 from foldcli.inputs.failures import Failures
 from foldcli.logs import logger
+from foldcli.outputs.target import TargetRun
 from foldcli.pipeline.network.device_workers import WorkerSettings
 from foldcli.pipeline.network.predictor import Predictor
 from foldcli.pipeline.prepare.sampling_process import SamplingProcesses
@@ -19,7 +20,6 @@ from foldcli.pipeline.targets.identity import TargetIdentities
 from foldcli.pipeline.targets.locks import TargetLocks
 from foldcli.pipeline.targets.plan import TargetPlan, plan_target
 from foldcli.pipeline.targets.settings import FeatureSettings, OutputSettings
-from foldcli.pipeline.targets.target import TargetRun
 from foldcli.progress import Report, RunProgress
 from msa.base.services.service import Service
 
@@ -29,17 +29,12 @@ class RunSettings:
     """The settings and stages of a run.
 
     Args:
-        output: settings of the results.
-        features: the feature cache.
-        predictor: the networks.
-        identities: identities of the targets.
         search: the search of queries; None if there are no queries.
         templates: the template stage; None to use no templates.
         database: description of the database of `search`, for the opening line.
         workers: settings of one worker per device, if there are several devices; if empty, `predictor` runs
             the jobs in this process.
         worker_services: processes of the first workers, started ahead.
-        devices_per_target: number of devices that predict a target together.
         sampling: processes that sample features; None to sample in this process.
         report: see `RunProgress`; an exception that it raises ends the run.
     """
@@ -99,20 +94,9 @@ class RunSettings:
 class RunState:
     """The targets of one run, its locks and its failures; stages in several threads use it.
 
-    Args:
-        targets: in the order in which they run.
-        settings: settings and stages of the run.
-        failures: records the targets that fail.
-
     Attributes:
-        targets: as given.
-        positions: position of each target by name, from 1.
-        settings: as given.
-        failures: as given.
         stop: set when the run ends.
         ended_by: the error of a target that has ended the run; see `foldcli.errors.ends_run`.
-        locks: locks of the targets that a stage works on.
-        progress: shows the progress of the run.
     """
 
     def __init__(self, targets: list[TargetRun], settings: RunSettings, failures: Failures) -> None:

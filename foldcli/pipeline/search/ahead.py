@@ -4,12 +4,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from foldcli.logs import log_time_since_start, logger
+from foldcli.outputs.target import TargetRun, measured_stage
 from foldcli.pipeline.search.stage import SEARCH_BATCH, SearchStage
 from foldcli.pipeline.search.stores import TargetStore
 from foldcli.pipeline.targets.alignment_settings import FIRST_BATCH
 from foldcli.pipeline.targets.locks import TargetLocks
 from foldcli.pipeline.targets.plan import TargetPlan
-from foldcli.pipeline.targets.target import TargetRun, measured_stage
 from msa.io.fasta import FastaRecord
 from msa.search.search import check_query
 
@@ -19,8 +19,6 @@ class TargetSearch:
     """Searches of a run's sequences, ahead of the other stages.
 
     Args:
-        stage: the searches.
-        store: stores the alignments.
         locks: a target is locked while it is searched.
         begin_target: called with each target after it was locked; returns None if it is already finished.
         fail_target: called with each target that fails, and the error; must release the lock.

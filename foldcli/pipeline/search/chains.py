@@ -14,11 +14,11 @@ from features.chemistry.residues import check_foldable
 from foldcli.inputs.complexes import Complex, chain_query
 from foldcli.logs import logger
 from foldcli.outputs.done import StageCost
+from foldcli.outputs.target import measured_stage
 from foldcli.pipeline.search.hit_texts import FoundHits, table_text
 from foldcli.pipeline.search.stage import SEARCH_BATCH, SearchResult, SearchStage
 from foldcli.pipeline.search.stores import CacheStore, ComplexStore
 from foldcli.pipeline.targets.locks import TargetLocks
-from foldcli.pipeline.targets.target import measured_stage
 from msa.io.compression import read_bytes
 from msa.io.fasta import FastaRecord
 from msa.io.molecules import PROTEIN
@@ -50,11 +50,7 @@ class ChainStore:
         return self.store.is_finished(_NAME, query) and self._table(query).is_file()
 
     def write(self, name: str, query: FastaRecord, hits: FoundHits) -> None:
-        """Write a chain's hits and their alignment; the name appears in messages only.
-
-        Raises:
-            OSError: the cache cannot be written.
-        """
+        """Write a chain's hits and their alignment; the name appears in messages only."""
         self.store.write_file(self._table(query), table_text(query, hits))
         self.store.write(_NAME, query, hits)
         if hits.capped:
@@ -67,7 +63,6 @@ class ChainStore:
 
         Raises:
             InputError: the file is damaged.
-            OSError: the file cannot be read.
         """
         return read_bytes(self.store.path(_NAME, query))
 
@@ -76,7 +71,6 @@ class ChainStore:
 
         Raises:
             InputError: the file is damaged.
-            OSError: the file cannot be read.
         """
         lines = read_bytes(self._table(query)).decode().splitlines(keepends=True)
         return "".join(f"{name}\t{line.partition(_TAB)[2]}" for line in lines)
@@ -94,7 +88,6 @@ class ChainSearchResult(Generic[T]):
     """A target whose chains have all been searched, or one of whose chains failed.
 
     Args:
-        target: the target.
         error: the error of the first chain that failed.
         cost: the target's share of the searches; None if there were none.
     """
@@ -109,8 +102,6 @@ class ChainSearch:
     """Searches of chains, each of which serves all targets of a run.
 
     Args:
-        stage: the searches.
-        store: stores the alignments of chains.
         locks: a chain is locked while it is searched.
         batch: number of chains that are searched together. Targets come when all of them are searched.
     """
@@ -189,11 +180,7 @@ class ChainSearch:
             yield SearchResult(name, target, error)
 
     def _named_queries(self, chains: Sequence[FastaRecord]) -> dict[str, tuple[str, FastaRecord]]:
-        """Return the names and the queries of the distinct chains of a target by fingerprint.
-
-        Raises:
-            InputError: a chain cannot be searched with, or has none of the twenty residues.
-        """
+        """Return the names and the queries of the distinct chains of a target by fingerprint."""
         for chain in chains:
             check_query(chain)
             if self.stage.settings.search.molecule == PROTEIN:

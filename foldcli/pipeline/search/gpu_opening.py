@@ -24,16 +24,8 @@ def open_gpu_ahead(db: str, device: str, queries: Sequence[str] = ()) -> GpuProc
     Another is faster for a database that is streamed, and for many queries: it works while this process holds
     the interpreter's lock. For a few queries, its start would take longer than the search.
 
-    Args:
-        db: see DatabaseSource.
-        device: value of `--device`.
-        queries: paths of the queries.
-
     Returns:
         The process that opens the GPU, if it is another one.
-
-    Raises:
-        InputError: see `max_gpu_bytes`.
     """
     numbers = gpu_numbers(device)
     if device != "cpu" and len(numbers) == 1:

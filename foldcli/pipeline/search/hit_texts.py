@@ -28,13 +28,6 @@ def write_alignment(
 ) -> int:
     """Write the alignment of a query's hits.
 
-    Args:
-        stream: text stream.
-        query: the first row.
-        hits: best first.
-        settings: the settings, whose filter selects the rows.
-        file_format: "a3m", or "sto" for Stockholm.
-
     Returns:
         The number of rows after the query.
     """
@@ -49,10 +42,7 @@ class HitTexts:
     """The hits of a query as texts, made by the process that has searched.
 
     Args:
-        count: number of hits.
-        capped: see `Hits`.
         table: the hits, as `write_m8` writes them.
-        alignment: the alignment, A3M.
     """
 
     count: int

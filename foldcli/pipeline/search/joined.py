@@ -26,9 +26,6 @@ class JoinedSearcher:
 
     The iterations of a search use the first database. The profile of the last one then searches the others
     once, and their hits follow those of the first database. E-values refer to the sequences of all.
-
-    Args:
-        searchers: the databases, each with the others as companions.
     """
 
     searchers: Sequence[LocalSearcher]
@@ -98,6 +95,12 @@ def _join_hits(parts: Sequence[Hits], sizes: Sequence[int]) -> Hits:
     ]
     joined = parts[0] if not hits else hits[0] if len(hits) == 1 else concatenate_hits(hits)
     return replace(joined, capped=any(part.capped for part in parts))
+
+
+def alone(searcher: LocalSearcher | JoinedSearcher) -> LocalSearcher:
+    """Return a searcher of the first database as if there were no others."""
+    first = searcher.searchers[0] if isinstance(searcher, JoinedSearcher) else searcher
+    return LocalSearcher(first.database.with_companions(()), first.engine)
 
 
 def open_joined(source: DatabaseSource) -> LocalSearcher | JoinedSearcher:

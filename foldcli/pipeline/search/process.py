@@ -1,8 +1,8 @@
-"""Searches of a run in a process of their own, which starts while this one imports torch.
+"""Searches in a process of their own, which for a run starts while this one imports torch.
 
-Importing torch, loading the network and searching are mostly Python. Threads of one process would wait for
-each other's interpreter lock, and the first features would come last. The process opens the database and the
-GPU, and makes the texts of tables and alignments, which this process stores.
+Importing torch, loading the network, answering HTTP requests and searching are mostly Python. Threads of one
+process would wait for each other's interpreter lock. The process opens the databases and the GPUs, and makes
+the texts of tables and alignments, which this process stores.
 
 Neither this module nor its imports need numpy.
 """
@@ -21,6 +21,7 @@ from msa.io.fasta import FastaRecord
 
 if TYPE_CHECKING:
     from foldcli.pipeline.search.hit_texts import FoundHits, HitTexts
+    from foldcli.pipeline.search.joined import JoinedSearcher
     from foldcli.pipeline.search.searcher import LocalSearcher
     from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
     from msa.database.database import TargetDatabase
@@ -54,32 +55,28 @@ def needs_process(device: str, predicts_here: bool, db: str) -> bool:
 
 
 class SearchProcess:
-    """A process that searches one database; used by one thread at a time. It ends with this object.
+    """A process that searches databases; used by one thread at a time. It ends with this object.
 
     Args:
-        db: folder of the database.
-        device: value of `--device`, one device.
         gpu_share: largest share of the GPU's free memory to use.
+        further: folders of further databases; see `JoinedSearcher`.
     """
 
-    def __init__(self, db: str, device: str, gpu_share: float) -> None:
-        explicit = device if device == "cpu" else f"cuda:{gpu_numbers(device)[0]}"
+    def __init__(self, db: str, device: str, gpu_share: float, further: Sequence[str] = ()) -> None:
+        explicit = device if device == "cpu" else f"cuda:{','.join(map(str, gpu_numbers(device)))}"
         entry = "foldcli.pipeline.search.worker:SearchHandler"
-        self.service = Service(entry, db, explicit, gpu_share, ended=_ended, **WORKER_OPTIONS)
+        arguments = (db, explicit, gpu_share, tuple(further))
+        self.service = Service(entry, *arguments, ended=_ended, **WORKER_OPTIONS)
         self._opened = self.service.request("open")
 
     def open(
-        self, database: "TargetDatabase", open_here: "Callable[[], LocalSearcher]"
-    ) -> "ProcessSearcher | LocalSearcher":
-        """Return a searcher of this process, or one in the calling process if this one cannot search.
-
-        Args:
-            database: the database, opened by the calling process.
-            open_here: opens it for searches in the calling process.
-        """
+        self, database: "TargetDatabase", open_here: "Callable[[], LocalSearcher | JoinedSearcher]"
+    ) -> "ProcessSearcher | LocalSearcher | JoinedSearcher":
+        """Return a searcher of this process, or one in the calling process if this one cannot search."""
         try:
-            if _wait_for(self._opened.result) == database.manifest:
-                return ProcessSearcher(database, self, open_here)
+            checksums, drives_gpus = _wait_for(self._opened.result)
+            if checksums == database.checksums:
+                return ProcessSearcher(database, self, open_here, drives_gpus)
             reason = "the database was replaced"
         except Exception as error:
             reason = str(error)
@@ -88,15 +85,25 @@ class SearchProcess:
         return open_here()
 
     def search(
-        self, queries: Sequence[FastaRecord], settings: "AlignmentSettings", progress: Progress
+        self,
+        queries: Sequence[FastaRecord],
+        settings: "AlignmentSettings",
+        progress: Progress,
+        with_further: bool = True,
     ) -> "Iterator[HitTexts]":
         """Yield the texts of each query's hits, in order; see `ProcessSearcher.search_texts`.
+
+        Args:
+            queries: the queries.
+            settings: the settings.
+            progress: called with the progress.
+            with_further: search the further databases, too.
 
         Raises:
             SearchProcessEnded: the process has ended.
             Exception: the error of the search with the query after those that were yielded.
         """
-        stream = self.service.stream("search", list(queries), settings, progress=progress)
+        stream = self.service.stream("search", list(queries), settings, with_further, progress=progress)
         try:
             while True:
                 try:
@@ -121,9 +128,6 @@ def _wait_for(get: Callable[[float], T]) -> T:
 
     Args:
         get: returns it, or raises TimeoutError after so many seconds of silence.
-
-    Raises:
-        SearchProcessEnded: the process has ended, or hangs.
     """
     try:
         return get(_LONG_SILENCE)
@@ -139,18 +143,26 @@ class ProcessSearcher:
     """A database that a process searches for the runs of `foldcli.pipeline.search.stage.SearchStage`.
 
     If the process ends, for example for lack of memory, the calling process searches instead.
-
-    Args:
-        database: the database, opened by this process.
-        process: the process, which has opened the same database.
-        open_here: opens the database for searches in this process.
     """
 
     def __init__(
-        self, database: "TargetDatabase", process: SearchProcess, open_here: "Callable[[], LocalSearcher]"
+        self,
+        database: "TargetDatabase",
+        process: SearchProcess,
+        open_here: "Callable[[], LocalSearcher | JoinedSearcher]",
+        drives_gpus: bool,
+        with_further: bool = True,
     ) -> None:
         self._database, self._process, self._open_here = database, process, open_here
-        self._here: LocalSearcher | None = None
+        self.drives_gpus, self._with_further = drives_gpus, with_further
+        self._here: LocalSearcher | JoinedSearcher | None = None
+
+    def alone(self) -> "ProcessSearcher":
+        """Return a searcher without the companions; see `joined.alone`."""
+        from foldcli.pipeline.search.joined import alone
+
+        database, here = self._database.with_companions(()), self._open_here
+        return ProcessSearcher(database, self._process, lambda: alone(here()), self.drives_gpus, False)
 
     def close(self) -> None:
         """End the process."""
@@ -159,7 +171,7 @@ class ProcessSearcher:
     @property
     def checksums(self) -> dict[str, str]:
         """SHA-256 of the database's parts."""
-        return self._database.manifest.checksums
+        return self._database.checksums
 
     def search_texts(
         self, queries: Sequence[FastaRecord], settings: "AlignmentSettings", progress: Progress | None = None
@@ -172,7 +184,8 @@ class ProcessSearcher:
         searched = 0
         if self._here is None:
             try:
-                for texts in self._process.search(queries, settings, progress or ignore):
+                found = self._process.search(queries, settings, progress or ignore, self._with_further)
+                for texts in found:
                     searched += 1
                     yield queries[searched - 1], texts
                 return

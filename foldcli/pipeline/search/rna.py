@@ -30,7 +30,6 @@ class RnaSearch:
     """A database of RNA that is searched with the chains of jobs, on the CPU.
 
     Args:
-        db: the database.
         settings: of the searches for proteins; for RNA, scores and gap costs are RNA's.
         cache: folder of the feature cache, which keeps the alignments.
     """

@@ -34,7 +34,6 @@ class LocalSearcher:
     """A database and a search engine in this process; see `foldcli.pipeline.search.stage.Searcher`.
 
     Args:
-        database: opened target database.
         engine: the search engine; hits do not depend on it.
     """
 
@@ -70,11 +69,7 @@ class LocalSearcher:
         earlier: Sequence[ReadParts] = (),
         progress: Progress | None = None,
     ) -> Iterator[tuple[FastaRecord, PartHits | None]]:
-        """Yield each query with its hits in one iteration; see `msa.search.part_search.search_part`.
-
-        Raises:
-            InputError: see `search_many`.
-        """
+        """Yield each query with its hits in one iteration; see `msa.search.part_search.search_part`."""
         yield from self._check_database(
             search_part(queries, self.database, settings, self.engine, earlier, progress)
         )
@@ -128,9 +123,7 @@ class DatabaseSource:
 
     Args:
         db: a database from `foldcli createdb`, or a FASTA file or an MMseqs2 database.
-        device: value of `--device`.
         others: further databases, which are searched with the profiles of the search of the first.
-        started: see `open_search_engine`.
         molecule: kind of the sequences that are searched, PROTEIN or RNA.
         both_strands: search the reverse complements of RNA, too.
     """
@@ -186,11 +179,7 @@ class DatabaseSource:
         raise InputError("a database of proteins; one of RNA: foldcli createdb --molecule rna", self.db)
 
     def open_existing(self) -> TargetDatabase | None:
-        """Open the database, or return None if it would have to be converted first.
-
-        Raises:
-            InputError: see `open`.
-        """
+        """Open the database, or return None if it would have to be converted first."""
         others = [replace(self, db=db, others=()).open_existing() for db in self.others]
         database = self._open_existing()
         if database is None or None in others:
@@ -224,10 +213,6 @@ class DatabaseSource:
 
     def make_searcher(self, database: TargetDatabase, gpu_share: float = 0.9) -> LocalSearcher:
         """Open the search engine for an opened database.
-
-        Args:
-            database: from `open`.
-            gpu_share: see `open_search_engine`.
 
         Raises:
             GpuUnavailable: the requested GPU cannot be used.

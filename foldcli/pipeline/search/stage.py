@@ -55,13 +55,7 @@ class AlignmentStore(Protocol):
 
 @dataclass(frozen=True)
 class SearchResult:
-    """The outcome of the search of one query.
-
-    Args:
-        name: file-safe name of the query.
-        query: the query, or the complex whose chains were searched.
-        error: the error if the search or storing the alignment failed.
-    """
+    """The outcome of the search of one query."""
 
     name: str
     query: FastaRecord | Complex
@@ -79,9 +73,7 @@ class SearchStage:
 
     Args:
         searcher: the database; a process for the searches of a run only stores alignments (`run`).
-        settings: settings of the searches and alignments.
         log_level: level of the log line with each query's number of hits.
-        show_progress: draw a progress bar.
         progress: called instead of drawing a bar.
     """
 
@@ -114,21 +106,22 @@ class SearchStage:
             on_profile: called with a query and its last profile, before its hits are yielded.
             progress: see `msa.search.search`; None draws a bar, if the stage shows one.
         """
-        for name, query, found in self._search(queries, on_profile, progress):
-            # only runs have a process, which makes texts
+        for name, query, found in self.search_or_texts(queries, on_profile, progress):
+            # only runs and servers have a process, which makes texts
             assert not isinstance(found, HitTexts)
             yield name, query, found
 
-    def _search(
+    def search_or_texts(
         self,
         queries: Sequence[tuple[str, FastaRecord]],
-        on_profile: ProfileCallback | None,
-        progress: Progress | None,
+        on_profile: ProfileCallback | None = None,
+        progress: Progress | None = None,
     ) -> Iterator[tuple[str, FastaRecord, FoundHits]]:
+        """Yield as `search`; instead of hits their texts, if a process searches."""
         progress = progress or self.progress
         if progress is None and self.show_progress:
             with progress_bar("search", "targets") as bar:
-                yield from self._search(queries, on_profile, bar)
+                yield from self.search_or_texts(queries, on_profile, bar)
             return
         records = [query for _, query in queries]
         results: Iterator[tuple[FastaRecord, FoundHits]]
@@ -168,7 +161,7 @@ class SearchStage:
             searched = 0
             try:
                 # by the thread that an interrupt stops, which leaves no unfinished file
-                for result in map(write, self._search(queries, on_profile, progress)):
+                for result in map(write, self.search_or_texts(queries, on_profile, progress)):
                     searched += 1
                     yield result
             except ServerLost:

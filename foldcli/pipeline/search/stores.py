@@ -15,10 +15,10 @@ from foldcli.logs import logger
 from foldcli.outputs.done import FinishedTarget
 from foldcli.outputs.layout import FileKind, TargetFiles
 from foldcli.outputs.model_files import link_file
+from foldcli.outputs.target import TargetRun
 from foldcli.pipeline.search.hit_texts import FoundHits, alignment_text, table_text
 from foldcli.pipeline.targets.alignment_request import AlignmentRequest
 from foldcli.pipeline.targets.layouts import layout_of
-from foldcli.pipeline.targets.target import TargetRun
 from msa.base.atomic import atomic_write, writing_cache
 from msa.base.digests import file_sha256
 from msa.base.errors import InputError
@@ -36,11 +36,7 @@ class ComplexStore(Protocol):
     """A store of the alignments of complexes."""
 
     def write_complex(self, name: str, target: Complex, chain_alignments: Sequence[bytes]) -> None:
-        """Store the alignment of a complex, given the A3M files of its chains.
-
-        Raises:
-            OSError: a file cannot be written.
-        """
+        """Store the alignment of a complex, given the A3M files of its chains."""
         ...
 
 
@@ -49,8 +45,6 @@ class CacheStore:
     """Alignments in the feature cache: CACHE/alignments/ab/abcdef…/NAME.a3m.gz, by fingerprint.
 
     Args:
-        cache: folder of the feature cache.
-        request: the database and settings that the alignments depend on.
         overwrite: search again even if the alignment exists.
     """
 
@@ -68,11 +62,7 @@ class CacheStore:
         return not self.overwrite and self.path(name, query).is_file()
 
     def write(self, name: str, query: FastaRecord, hits: FoundHits) -> None:
-        """Write the alignment of a query's hits.
-
-        Raises:
-            OSError: the cache cannot be written.
-        """
+        """Write the alignment of a query's hits."""
         self.write_file(self.path(name, query), alignment_text(query, hits, self.request.settings))
 
     def write_complex(self, name: str, target: Complex, chain_alignments: Sequence[bytes]) -> None:
@@ -92,13 +82,7 @@ class CacheStore:
 
 @dataclass(frozen=True)
 class TargetStore:
-    """The alignments and hits of a run's targets, staged in work folders until the targets are finished.
-
-    Args:
-        targets: the run's targets, by name.
-        request: the database and settings that the alignments depend on.
-        overwrite: ignore the searches of finished targets.
-    """
+    """The alignments and hits of a run's targets, staged in work folders until the targets are finished."""
 
     targets: Mapping[str, TargetRun]
     request: AlignmentRequest
@@ -129,11 +113,7 @@ class TargetStore:
             raise InputError("another run searches it in the same folder with other settings", name)
 
     def write(self, name: str, query: FastaRecord, hits: FoundHits) -> None:
-        """Write the hits, their alignment, and the record of the search.
-
-        Raises:
-            OSError: a file cannot be written.
-        """
+        """Write the hits, their alignment, and the record of the search."""
         target = self.targets[name]
         files = target.files
         with atomic_write(files.staged_path("hits")) as stream:

@@ -1,4 +1,4 @@
-"""The process that searches for a run; see `foldcli.pipeline.search.process`."""
+"""The process that searches for another one; see `foldcli.pipeline.search.process`."""
 
 import os
 import sys
@@ -15,59 +15,69 @@ from msa.io.fasta import FastaRecord
 
 if TYPE_CHECKING:
     from foldcli.pipeline.search.hit_texts import HitTexts
+    from foldcli.pipeline.search.joined import JoinedSearcher
     from foldcli.pipeline.search.searcher import LocalSearcher
     from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
-    from msa.database.manifest import DatabaseManifest
 
 # seconds between reports of the progress
 _REPORT_SECONDS = 0.2
 
 
 class SearchHandler:
-    """Searches of one database.
+    """Searches of one database, or of several.
 
     Args:
-        report: reports progress.
-        db: folder of the database.
-        device: "cpu", or one GPU by its number.
-        gpu_share: largest share of the GPU's free memory to use.
+        device: "cpu", or GPUs by their numbers.
+        gpu_share: largest share of the GPUs' free memory to use.
     """
 
-    def __init__(self, report: Callable[..., None], db: str, device: str, gpu_share: float) -> None:
-        # the process of the run reports errors and draws the progress
+    def __init__(
+        self,
+        report: Callable[..., None],
+        db: str,
+        device: str,
+        gpu_share: float,
+        further: tuple[str, ...] = (),
+    ) -> None:
+        # the other process reports errors and draws the progress
         sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115
         self._report, self._reported = report, 0.0
-        self._db, self._device, self._gpu_share = db, device, gpu_share
-        self._searcher: LocalSearcher | None = None
+        self._db, self._device, self._gpu_share, self._further = db, device, gpu_share, further
+        self._searcher: LocalSearcher | JoinedSearcher | None = None
 
-    def open(self) -> "DatabaseManifest":
-        """Open the database and the device; return the database's manifest.
+    def open(self) -> tuple[dict[str, str], bool]:
+        """Open the databases and the device; return their checksums, and whether GPUs search.
 
         Raises:
             Exception: they cannot be searched.
         """
         if self._device != "cpu":
-            if not allows_several_processes(gpu_numbers(self._device)[0]):
+            if not all(map(allows_several_processes, gpu_numbers(self._device))):
                 raise RuntimeError("the GPU is in an exclusive mode")
             # the driver creates a context while numpy is imported
             open_in_background(self._device)
+        from foldcli.pipeline.search.joined import alone, make_joined
         from foldcli.pipeline.search.searcher import DatabaseSource
 
-        source = DatabaseSource(self._db, self._device)
-        # the process of the run opens the same database, with the same messages
+        source = DatabaseSource(self._db, self._device, self._further)
+        # the other process opens the same databases, with the same messages
         logger.disabled = True
         try:
-            self._searcher = source.make_searcher(source.open(), self._gpu_share)
+            self._searcher = make_joined(source, source.open(), self._gpu_share)
         finally:
             logger.disabled = False
-        return self._searcher.database.manifest
+        return self._searcher.checksums, alone(self._searcher).engine.drives_gpus
 
-    def search(self, queries: list[FastaRecord], settings: "AlignmentSettings") -> "Iterator[HitTexts]":
-        """Search, and yield the texts of each query's hits."""
+    def search(
+        self, queries: list[FastaRecord], settings: "AlignmentSettings", with_further: bool
+    ) -> "Iterator[HitTexts]":
+        """Search the first database or all, and yield the texts of each query's hits."""
         from foldcli.pipeline.search.hit_texts import MAX_TEXT_THREADS, HitTexts
+        from foldcli.pipeline.search.joined import alone
 
         assert self._searcher is not None
-        found = self._searcher.search_many(queries, settings.search, self.report)
+        searcher = self._searcher if with_further else alone(self._searcher)
+        found = searcher.search_many(queries, settings.search, self.report)
         threads = min(settings.search.threads, MAX_TEXT_THREADS)
         yield from map_in_threads(lambda pair: HitTexts.of_hits(*pair, settings), found, threads)
 

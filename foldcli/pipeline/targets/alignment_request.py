@@ -19,7 +19,6 @@ class AlignmentRequest:
 
     Args:
         checksums: SHA-256 of the database's parts.
-        settings: settings of the searches and alignments.
     """
 
     checksums: dict[str, str]

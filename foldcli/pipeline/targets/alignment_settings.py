@@ -27,8 +27,6 @@ class AlignmentSettings:
     """Settings of the searches and of the alignments made from their hits.
 
     Args:
-        search: settings of the search.
-        row_filter: filter for the rows of the alignment.
         pairing: method of pairing the alignments of a complex's chains.
     """
 
@@ -95,11 +93,7 @@ class AlignmentSettings:
 
 
 def _row_filter(options: dict[str, Any], defaults: AlignmentFilter) -> AlignmentFilter:
-    """Return the filter of an alignment's rows; small alignments are filtered only if that is requested.
-
-    Raises:
-        InputError: a number is out of range, or the limits of --qid do not ascend.
-    """
+    """Return the filter of an alignment's rows; small alignments are filtered only if that is requested."""
     requested = options["cov"] > 0 or any(
         options[name] is not None for name in ("max_seq_id", "qid", "qsc", "diff")
     )

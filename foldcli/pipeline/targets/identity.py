@@ -16,7 +16,6 @@ class TargetIdentities:
     Args:
         sources: models in the order in which they run.
         parameters: label, network and content hash of each model's parameters; see `check_parameters`.
-        settings: settings of the predictions.
         request: request for the queries' alignments; None if there are no queries, or no database yet.
         templates: everything that the templates depend on; None without templates.
     """
@@ -45,7 +44,6 @@ class TargetIdentities:
 
         Raises:
             InputError: see `sources_of` and `JobSettings.identity_of`.
-            OSError: a file cannot be read.
         """
         family = self.family_of(target_input)
         templates = {} if self.templates is None else {"templates": self.templates}
@@ -53,11 +51,7 @@ class TargetIdentities:
         return input_identity | family.identity(self.settings) | templates | self.settings.identity_of(name)
 
     def jobs(self, target_input: Any) -> list[Job]:
-        """Return the jobs of a target: all models with the first seed, then all with the next seed.
-
-        Raises:
-            InputError: see `sources_of`.
-        """
+        """Return the jobs of a target: all models with the first seed, then all with the next seed."""
         sources = self.sources_of(target_input)
         seeds = family_of(sources[0]).seeds(target_input)
         return self._jobs(sources, self.settings.seeds(seeds))

@@ -2,6 +2,7 @@
 
 import json
 import logging
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from foldcli.families.registry import family_of
@@ -20,42 +21,40 @@ if TYPE_CHECKING:
     from foldcli.pipeline.targets.settings import OutputSettings
 
 
+@dataclass(frozen=True)
+class RunDescription:
+    """The values of a run that its own files state.
+
+    Args:
+        database: the searched database in words; None without a search.
+    """
+
+    output: "OutputSettings"
+    predict: Any
+    sources: "Sequence[Source]"
+    num_targets: int
+    use_templates: bool
+    pairing: "PairingSettings"
+    database: str | None
+
+
 class Layout:
     """The default layout: what ColabFold's layout adds to a run does nothing here."""
 
     # in the run's folder
     methods_folder = ""
 
-    def begin_run(
-        self,
-        output: "OutputSettings",
-        predict: Any,
-        sources: "Sequence[Source]",
-        num_targets: int,
-        use_templates: bool,
-        pairing: "PairingSettings",
-        database: str | None,
-    ) -> None:
-        """Write the files of a run: methods.txt and cite.bibtex.
-
-        Args:
-            output: the run's folder, and whether finished targets are predicted again.
-            predict: settings of the predictions.
-            sources: models in the order in which they run.
-            num_targets: number of targets in this run.
-            use_templates: whether targets are searched for templates.
-            pairing: settings of the pairing of chains in complexes.
-            database: the searched database in words; None without a search.
-        """
-        family = family_of(sources[0])
+    def begin_run(self, run: RunDescription) -> None:
+        """Write the files of a run: methods.txt and cite.bibtex."""
+        output, predict, family = run.output, run.predict, family_of(run.sources[0])
         methods = RunMethods(
-            networks=tuple(source.label for source in sources),
+            networks=tuple(source.label for source in run.sources),
             settings=family.own_settings(predict),
             rank=family.rank_score if predict.rank == "auto" else predict.rank,
-            database=database,
-            templates=use_templates,
+            database=run.database,
+            templates=run.use_templates,
             num_relax=output.relaxation.num_models,
-            network_citations=family.citations,
+            network_paper=family.paper,
         )
         folder = output.folder / self.methods_folder
         folder.mkdir(parents=True, exist_ok=True)
@@ -98,13 +97,7 @@ class Layout:
         return ""
 
     def stage_alignment(self, files: TargetFiles, content: bytes, residues: int) -> None:
-        """Stage the input alignment of a prediction as NAME.a3m.
-
-        Args:
-            files: the target's files.
-            content: the alignment file, decompressed.
-            residues: length of the query.
-        """
+        """Stage the input alignment of a prediction as NAME.a3m."""
 
 
 class ColabFoldLayout(Layout):
@@ -112,24 +105,14 @@ class ColabFoldLayout(Layout):
 
     methods_folder = "foldcli"
 
-    def begin_run(
-        self,
-        output: "OutputSettings",
-        predict: Any,
-        sources: "Sequence[Source]",
-        num_targets: int,
-        use_templates: bool,
-        pairing: "PairingSettings",
-        database: str | None,
-    ) -> None:
+    def begin_run(self, run: RunDescription) -> None:
         """Write the files of all layouts and config.json, and append the run's messages to log.txt."""
-        super().begin_run(output, predict, sources, num_targets, use_templates, pairing, database)
-        with atomic_write(output.folder / "config.json") as stream:
-            json.dump(
-                _config(output, predict, sources, num_targets, use_templates, pairing), stream, indent=4
-            )
+        super().begin_run(run)
+        folder = run.output.folder
+        with atomic_write(folder / "config.json") as stream:
+            json.dump(_config(run), stream, indent=4)
         # appended, because runs of other shards may write to the same file
-        handler = logging.FileHandler(output.folder / "log.txt", mode="a", encoding="utf-8")
+        handler = logging.FileHandler(folder / "log.txt", mode="a", encoding="utf-8")
         handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
         logger.addHandler(handler)
 
@@ -181,26 +164,20 @@ class ColabFoldLayout(Layout):
             stream.write(header + text)
 
 
-def _config(
-    output: "OutputSettings",
-    predict: Any,
-    sources: "Sequence[Source]",
-    num_targets: int,
-    use_templates: bool,
-    pairing: "PairingSettings",
-) -> dict[str, Any]:
+def _config(run: RunDescription) -> dict[str, Any]:
     """Return ColabFold's settings for this run, with the keys of its config.json.
 
     Settings that foldcli does not have get the value that describes its behaviour, such as one ensemble and
     no server. If a run has several families of networks, the settings of the first one are listed.
     """
+    output, predict, sources, pairing = run.output, run.predict, run.sources, run.pairing
     complexes = any(family_of(source).pairs_chains for source in sources)
     listed_sources = [source for source in sources if source.family == sources[0].family]
     family = family_of(sources[0])
     config = family.colabfold_config(predict)
     return {
-        "num_queries": num_targets,
-        "use_templates": use_templates,
+        "num_queries": run.num_targets,
+        "use_templates": run.use_templates,
         "num_relax": output.relaxation.num_models,
         "msa_mode": "custom",
         "model_type": listed_sources[0].label.partition("_model_")[0],

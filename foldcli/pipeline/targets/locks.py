@@ -30,11 +30,8 @@ class LockOwner:
     """The process that holds a lock, as written in the file.
 
     Args:
-        host: name of the host, for messages.
         machine: the process table in which `pid` is valid; see `msa.base.temporary_names`.
-        pid: process id.
         started: start time of the process in clock ticks, because ids are reused.
-        token: a random value, different for each lock.
     """
 
     host: str
@@ -103,9 +100,6 @@ class TargetLocks:
 
         Args:
             path: the lock's file; its folder is created if absent.
-
-        Raises:
-            OSError: the file cannot be written.
         """
         while True:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -127,10 +121,6 @@ class TargetLocks:
 
     def acquire(self, path: Path, name: str) -> bool:
         """Acquire a lock, waiting for the process that holds it.
-
-        Args:
-            path: the lock's file.
-            name: the target, for the message about waiting.
 
         Returns:
             False if `stop` was set before.

@@ -30,12 +30,8 @@ class TargetPlan:
     """The predictions of a target: requested ones, and finished ones that are kept.
 
     Args:
-        identity: everything that all its predictions depend on.
-        fingerprint: fingerprint of `identity`.
         jobs: the requested jobs, in order, without those that --stop-at-score makes unnecessary according to
             the results so far.
-        stop_at_score: see `JobSettings`.
-        extras: see `JobSettings`.
         finished: results of an earlier run with the same fingerprint, which are kept; None if there are none.
         is_finished: whether all requested jobs are done, ranked, relaxed, archived and reported as requested.
     """
@@ -75,9 +71,6 @@ class TargetPlan:
 
         Returns:
             The plan, without jobs that staged models make unnecessary, and the jobs that must be predicted.
-
-        Raises:
-            OSError: a file cannot be written.
         """
         staged = {result.tag: result for result in read_staged_results(files.staging_folder)}
         for tag, result in list(staged.items()):
@@ -113,7 +106,6 @@ def plan_target(
 
     Raises:
         InputError: the run would replace finished results of other settings.
-        OSError: a file of the input cannot be read.
     """
     identity = identities.identity(files.name, target_input)
     key = fingerprint(identity)

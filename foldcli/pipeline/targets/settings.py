@@ -19,7 +19,6 @@ class FeatureSettings:
     """Settings of the feature cache.
 
     Args:
-        cache: folder of the cache.
         overwrite: compute features again even if the cache has them.
         verify: compare cached features with their checksums.
     """
@@ -41,9 +40,6 @@ class TemplateOptions:
     Args:
         library: path of `--templates`; None is the library that comes with foldcli.
         custom_path: path of `--custom-template-path`, whose structures are used whatever their E-value.
-        hit_file: path of `--pdb-hit-file`.
-        mirror: path of `--local-pdb-path`.
-        search: settings of the search.
     """
 
     library: Path | None
@@ -95,7 +91,6 @@ class RelaxOptions:
     """The relaxation of a target's best models.
 
     Args:
-        num_models: number of models of each target to relax.
         use_gpu: relax on a GPU instead of the CPU.
     """
 
@@ -118,12 +113,10 @@ class OutputSettings:
 
     Args:
         folder: the run's folder; need not exist yet.
-        layout: layout of its files.
         shard: the run's share of the targets.
         overwrite: predict finished targets again.
         report: pages and plots to make.
         archive: whether targets get a NAME.result.zip.
-        relaxation: models to relax.
     """
 
     folder: Path

@@ -42,7 +42,6 @@ class Coverage:
     """An image of an alignment of N columns, its rows sorted by identity with the query, highest first.
 
     Args:
-        depth: number of rows, with the query.
         covered: int64 [N], number of rows with a residue at each position.
         identity: float64 [R], share of positions at which a row has the query's residue; mean over the
             alignment rows of each image row.
@@ -62,10 +61,7 @@ class HitRow:
     """One line of the table of hits; None stands for unknown values.
 
     Args:
-        name: name of the target.
         identity: share of identical residues, 0 to 1.
-        evalue: E-value as text.
-        bits: bit score as text.
         query_span: first and last position in the query, from 1.
         target_span: first and last position in the target, from 1.
         aligned: query and target, of equal length, with `-` for gaps.
@@ -101,7 +97,6 @@ def read_alignment_summary(path: Path, m8: Path | None, chains: Sequence[str]) -
     Raises:
         InputError: a file is not an alignment or a table of hits, or the alignment has other chains or
             another length than the target.
-        OSError: a file cannot be read.
     """
     letters, rows = _read_rows(path, chains)
     length = sum(map(len, chains))
@@ -200,11 +195,7 @@ def _read_rows(path: Path, chains: Sequence[str]) -> tuple[np.ndarray, list[tupl
 
 
 def _letters_of_complex(alignment: ComplexAlignment, chains: Sequence[str], path: Path) -> np.ndarray:
-    """Return the rows of a complex over all its chains, uint8 [rows, N]: the query, paired and unpaired rows.
-
-    Raises:
-        InputError: the alignment lacks a chain.
-    """
+    """Return the rows of a complex over all chains, uint8 [rows, N]: query, paired and unpaired rows."""
     numbers = []
     for chain in chains:
         matching = [number for number, query in enumerate(alignment.queries) if _is_same_chain(chain, query)]

@@ -29,7 +29,6 @@ class Contact:
 
     Args:
         residues: the residues, such as "A:K12".
-        plddt: pLDDT of each residue.
         distance: distance of their CB atoms, Å.
         pae: PAE of the second residue if structures are aligned on the first, and the reverse, Å.
     """
@@ -45,7 +44,6 @@ class Interface:
     """Two chains with their scores and contacts.
 
     Args:
-        chains: names of the chains.
         scores: the pair's scores in the score file, by the keys of SCORE_COLUMNS; of a score that depends on
             the direction, the larger value.
         contacts: None if there is no table of contacts.
@@ -66,7 +64,6 @@ def read_interfaces(scores: dict[str, Any], path: Path) -> tuple[Interface, ...]
     Raises:
         InputError: the table cannot be used; names the line.
         TypeError, ValueError: the scores of pairs are not numbers by names such as "A-B".
-        OSError: the table cannot be read.
     """
     pairs: dict[tuple[str, str], dict[str, float]] = {}
     for key in SCORE_COLUMNS:

@@ -180,13 +180,7 @@ def read_mmcif_atoms(path: Path, length: int) -> ModelAtoms:
 def _chains(
     chain_by_residue: Sequence[str], declared_lengths: Mapping[str, int], length: int
 ) -> tuple[tuple[str, int], ...] | None:
-    """Return name and length of each chain; None if the file does not determine them.
-
-    Args:
-        chain_by_residue: the chain of each residue with coordinates.
-        declared_lengths: lengths of the chains in SEQRES lines.
-        length: number of all residues.
-    """
+    """Return name and length of each chain; None if the file does not determine them."""
     counts = tuple((name, len(list(group))) for name, group in groupby(chain_by_residue))
     if len(chain_by_residue) == length:
         return counts

@@ -67,10 +67,8 @@ class MoleculeModel:
 
     Args:
         rank: 1 is the best.
-        tag: name in files.
         positions: float [A, 3], Å.
         atom_plddt: float [A], 0 to 100.
-        scores: content of the score file.
         pae: PAE of tokens, reduced to a displayable size.
         files: the model's files as links from the page.
     """
@@ -89,10 +87,7 @@ class MoleculeResult:
     """The models of a target.
 
     Args:
-        files: the target's files.
-        atoms: its atoms.
         models: best first, at most MAX_MODELS.
-        model_count: number of all models.
         done: content of done.json, empty if there is none.
     """
 
@@ -119,7 +114,6 @@ def read_molecules(files: TargetFiles, done: dict[str, Any]) -> MoleculeResult:
 
     Raises:
         InputError: a file is missing, unreadable or inconsistent with the others; names it.
-        OSError: a file cannot be read.
     """
     score_files = files.score_files()
     shown = score_files[:MAX_MODELS]
@@ -174,11 +168,7 @@ def _read_model(
 
 
 def _read_table(block: gemmi.cif.Block, path: Path) -> AtomTable:
-    """Return what all models of a target share.
-
-    Raises:
-        InputError: the file has no atoms.
-    """
+    """Return what all models of a target share."""
     columns = {name: list(block.find_values(f"_atom_site.{name}")) for name in (*BEFORE, *AFTER)}
     if not columns["id"] or any(len(column) != len(columns["id"]) for column in columns.values()):
         raise InputError("no table of atoms", path)

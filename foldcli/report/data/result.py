@@ -48,10 +48,8 @@ class RankedModel:
         rank: 1 is the best.
         tag: name in files, such as alphafold2_ptm_model_3_seed_000.
         plddt: float64 [N], 0 to 100.
-        atoms: its heavy atoms.
         ptm: predicted TM-score; None without a PAE head.
         pae: None without a PAE head.
-        is_untrained: True if the network was untrained.
         files: the model's files as links from the target's page, preferred structure first.
         copied_from: the template of a copied model, in words; None for predictions.
         iptm: ipTM of a complex; None for a single chain, or if the scores lack it.
@@ -76,10 +74,8 @@ class TargetResult:
     """The models of a target, and the record of how they were made.
 
     Args:
-        files: the target's files.
         sequence: one-letter codes, X for unknown residues.
         models: best first, at most MAX_MODELS.
-        model_count: total number of models.
         done: content of done.json, empty if there is none.
     """
 
@@ -146,7 +142,6 @@ def read_result(files: TargetFiles, done: dict[str, Any]) -> TargetResult:
 
     Raises:
         InputError: a file is missing, unreadable or inconsistent with the others; names it.
-        OSError: the folder cannot be read.
     """
     score_files = files.score_files()
     if not score_files:

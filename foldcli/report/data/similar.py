@@ -21,12 +21,7 @@ _MAX_STEP = 4.5  # Å, between CA atoms that a line connects
 
 
 def similar_values(files: TargetFiles, model: Path) -> dict[str, Any] | None:
-    """Return the values of the section about similar structures; None if they were not searched for.
-
-    Args:
-        files: the target's files.
-        model: its best model.
-    """
+    """Return the values of the section about similar structures; None if they were not searched for."""
     if not files.path("similar").is_file():
         return None
     header, *lines = files.path("similar").read_text().splitlines()

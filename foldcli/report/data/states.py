@@ -8,11 +8,7 @@ _SEED = re.compile(r"_seed_(\d+)")
 
 
 def state_values(done: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the table of a target's states; None without any.
-
-    Args:
-        done: content of done.json.
-    """
+    """Return the table of a target's states; None without any."""
     facts = done.get("facts", {})
     if not (states := facts.get("states")):
         return None

@@ -30,11 +30,8 @@ class TemplateRow:
     Args:
         name: PDB entry and chain, if the id tells them, or the id.
         used: its rank among the templates, or "no".
-        identity: share of identical residues.
         coverage: share of the query's residues.
-        evalue: E-value.
         bar: the aligned part of the query; None if it is unknown.
-        source: library or folder of the template.
         reason: reason why it was not used; "" for used ones.
     """
 
@@ -49,13 +46,7 @@ class TemplateRow:
 
 
 def read_template_rows(path: Path, length: int, chains: Sequence[tuple[str, int]] = ()) -> list[TemplateRow]:
-    """Return the rows of NAME_templates.tsv; none if there is no such file.
-
-    Args:
-        path: the file.
-        length: residues of the query.
-        chains: name and residues of each chain, in order.
-    """
+    """Return the rows of NAME_templates.tsv; none if there is no such file."""
     starts = dict(
         zip((name for name, _ in chains), accumulate((n for _, n in chains), initial=0), strict=False)
     )

@@ -28,6 +28,8 @@ from model.training.alphafold2.layers import (
 )
 
 MSA_DROPOUT, PAIR_DROPOUT = 0.15, 0.25
+# pairs whose transition has gradients at once
+_TRANSITION_PAIRS = 150_000
 
 
 def dropout_factors(like: torch.Tensor, count: int, rate: float, dropout: float) -> Mask:
@@ -54,7 +56,11 @@ def pair_block(block: PairBlock, pair: torch.Tensor, mask: Mask, factors: Mask) 
     for (attention, axis), drop in zip(layers, drops[2:], strict=True):
         batch = _add_dropped(batch, _attention_update(attention, batch, mask), drop, axis)
     pair = batch.squeeze(0)  # unlike an index, whose gradient would be copied
-    return pair + block.pair_transition.update(pair, pair_mask)
+    # gradients of the widened rows are as large as all others together, so rows are updated in parts
+    parts = pair.chunk(-(-(len(pair) ** 2) // _TRANSITION_PAIRS))
+    masks = [None] * len(parts) if pair_mask is None else pair_mask.chunk(len(parts))
+    updates = [block.pair_transition.update(x, y) for x, y in zip(parts, masks, strict=True)]
+    return torch.cat([x + update for x, update in zip(parts, updates, strict=True)])
 
 
 def _attention_update(layer: TriangleAttention, pair: torch.Tensor, mask: Mask) -> torch.Tensor:
@@ -154,7 +160,7 @@ def template_update(
     count = len(inputs.template_restype)
     total = torch.zeros_like(projected)
     for template in range(count):
-        embedded = projected + embedding(inputs, template).to(projected.dtype)
+        embedded = projected + run_block(embedding, inputs, template).to(projected.dtype)
         for block in stack.blocks:
             factors = dropout_factors(embedded, 4, PAIR_DROPOUT, dropout)
             embedded = run_module(pair_block, block, (embedded,), (mask, factors))

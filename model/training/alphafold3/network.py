@@ -12,17 +12,23 @@ from typing import cast
 import torch
 from torch import nn
 
+from cuda.fused.weights import separate_cache
+from model.alphafold3.atoms import TOKEN_PLACES
 from model.alphafold3.blocks import MsaBlock
 from model.alphafold3.embedding import RelativePositions, alignment_mask
 from model.alphafold3.heads import ConfidenceLogits, representative_atoms
 from model.alphafold3.inputs import AlphaFold3Inputs
-from model.alphafold3.layers import Mask
+from model.alphafold3.layers import Mask, run_block
 from model.alphafold3.network import AlphaFold3, Trunk, alignment_rows
 from model.checkpoints.openfold3 import source_of
+from model.layers.graphs import KeptGraphs
 from model.training.alphafold3.blocks import msa_block, pairformer, template_update
 from model.training.alphafold3.losses import TrainingOutput
 from model.training.alphafold3.noise import TrainingDraws, noised_copies
 from model.training.alphafold3.targets import Targets
+
+# atoms of a rollout with kept graphs are padded to a multiple of it
+_ATOM_STEP = 1024
 
 
 @dataclass(frozen=True)
@@ -61,6 +67,7 @@ def run_pass(
     draws: TrainingDraws,
     settings: PassSettings,
     dtype: torch.dtype | None = None,
+    graphs: KeptGraphs | None = None,
 ) -> tuple[TrainingOutput, Targets]:
     """Run one pass.
 
@@ -72,13 +79,14 @@ def run_pass(
         draws: random numbers but those of dropout, which are PyTorch's.
         settings: settings of the pass.
         dtype: dtype of trunk, noised copies and confidence blocks; by default that of the inputs.
+        graphs: those of the rollout, kept from pass to pass.
 
     Returns:
         The outputs that losses read, and the experimental structure that they are compared with.
     """
     dropout = float(settings.dropout)
     trunk = run_trunk(network, inputs, draws, draws.cycles(settings.most_cycles), dropout, dtype)
-    positions = rollout(network, inputs, trunk, draws, settings.rollout_steps)
+    positions = rollout(network, inputs, trunk, draws, settings.rollout_steps, graphs)
     known, copied = _copied_to_cpu(positions)
     logits = confidence(network, inputs, trunk, positions, dropout)
     copies = draws.copies(settings.copies, len(inputs.atom_mask))
@@ -89,7 +97,7 @@ def run_pass(
     output = TrainingOutput(
         denoised=denoise(network, inputs, trunk, noisy, sigmas) * truth.resolved[:, None],
         sigmas=sigmas,
-        distogram=network.aux_heads.distogram(trunk.pair),
+        distogram=run_block(network.aux_heads.distogram, trunk.pair),
         positions=positions,
         confidence=logits,
     )
@@ -162,10 +170,21 @@ def _wide(trunk: Trunk) -> Trunk:
 
 
 def rollout(
-    network: AlphaFold3, inputs: AlphaFold3Inputs, trunk: Trunk, draws: TrainingDraws, steps: int
+    network: AlphaFold3,
+    inputs: AlphaFold3Inputs,
+    trunk: Trunk,
+    draws: TrainingDraws,
+    steps: int,
+    graphs: KeptGraphs | None = None,
 ) -> torch.Tensor:
     """Predict one structure [A, 3], Å, in few steps and without gradients (section 4.1)."""
-    return network.sample(inputs, _wide(_detached(trunk)), draws, steps=steps, samples=1)[0]
+    atoms = len(inputs.atom_mask)
+    if graphs is not None:  # so that more crops have the same size
+        most = TOKEN_PLACES * len(inputs.token_mask)
+        inputs = inputs.padded(max(atoms, min(-(-atoms // _ATOM_STEP) * _ATOM_STEP, most)))
+    with separate_cache():  # weights prepared for these steps are out of date after them
+        trunk = _wide(_detached(trunk))
+        return network.sample(inputs, trunk, draws, steps=steps, samples=1, graphs=graphs)[0, :atoms]
 
 
 def denoise(
@@ -198,4 +217,5 @@ def confidence(
     single, pair = pairformer(
         embedding.pairformer_stack.blocks, trunk.single, pair, _token_mask(inputs), dropout
     )
-    return heads.logits(inputs, single.to(trunk.features), pair)
+    logits: ConfidenceLogits = run_block(heads.logits, inputs, single.to(trunk.features), pair)
+    return logits

@@ -14,6 +14,7 @@ import torch
 from model.alphafold3.inputs import AlphaFold3Inputs
 from model.alphafold3.network import AlphaFold3
 from model.errors import ConfigError, TrainingDiverged
+from model.layers.graphs import KeptGraphs
 from model.training.alphafold3.head_losses import atom_lddt
 from model.training.alphafold3.losses import LossWeights, TrainingOutput, total_loss
 from model.training.alphafold3.network import PassSettings, run_pass, trained_parameters
@@ -157,6 +158,7 @@ class AllAtomTrainer:
             torch.set_float32_matmul_precision("high")
         self.moments = {name: torch.zeros_like(self.flat.values) for name in MOMENTS}
         self.progress = Progress()
+        self._graphs = KeptGraphs() if self.flat.values.is_cuda else None
         self._skipped = 0
 
     def step(self, stop: bool = False) -> AllAtomReport:
@@ -205,7 +207,8 @@ class AllAtomTrainer:
 
     def _backward(self, number: int) -> dict[str, float]:
         """Add the gradient of a sample; return its losses."""
-        loss, terms, *_ = self._losses(self._draw(number), number, self.settings.passes)
+        # the logits are not kept for the backward pass
+        loss, terms = self._losses(self._draw(number), number, self.settings.passes)[:2]
         loss.backward()
         return {"loss": loss.item()} | {name: term.item() for name, term in terms.items()}
 
@@ -245,6 +248,7 @@ class AllAtomTrainer:
             SeededTrainingDraws(seed),
             passes,
             self._dtype,
+            self._graphs,
         )
         sigma_data = self.network.config.diffusion.sigma_data
         loss, terms = total_loss(output, sample.inputs, targets, settings.losses, sigma_data)

@@ -10,6 +10,8 @@ from torch import nn
 ALIGNMENT = 64
 # the moments of Adam
 MOMENTS = ("exp_avg", "exp_avg_sq")
+# parameters of which a step of Adam holds intermediates at once
+_STEP_ELEMENTS = 2**24
 
 
 class FlatParameters:
@@ -100,9 +102,9 @@ def adam_step(
         beta2: decay of the second moment.
         epsilon: added to the square root of the second moment.
     """
-    gradient = flat.gradients
-    first, second = (moments[name] for name in MOMENTS)
-    first.lerp_(gradient, 1.0 - beta1)
-    second.mul_(beta2).addcmul_(gradient, gradient, value=1.0 - beta2)
-    denominator = (second / (1.0 - beta2**count)).sqrt_().add_(epsilon)
-    flat.values.addcdiv_(first, denominator, value=-rate / (1.0 - beta1**count))
+    buffers = (flat.values, flat.gradients, *(moments[name] for name in MOMENTS))
+    for values, gradient, first, second in zip(*(x.split(_STEP_ELEMENTS) for x in buffers), strict=True):
+        first.lerp_(gradient, 1.0 - beta1)
+        second.mul_(beta2).addcmul_(gradient, gradient, value=1.0 - beta2)
+        denominator = (second / (1.0 - beta2**count)).sqrt_().add_(epsilon)
+        values.addcdiv_(first, denominator, value=-rate / (1.0 - beta1**count))

@@ -66,23 +66,17 @@ def test_reused_process_id_is_another_writer(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    [
-        f"tmp/{KEY}.0123456789ab-1-2.xyz.tmp",
-        "tmp/else.tmp",
-        f"ab/.{KEY}.safetensors.x1.tmp",
-        ".failures.jsonl.x.tmp",
-    ],
+    [f"tmp/{KEY}.0123456789ab-1-2.xyz.tmp", "tmp/else.tmp", ".failures.jsonl.x.tmp"],
 )
 def test_only_old_files_of_other_machines_are_removed(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(b"")
     make_older(path, cleanup.ABANDONED_AFTER - 600)
-    assert remove_abandoned(tmp_path, include_legacy=True) == []
+    assert remove_abandoned(tmp_path) == []
     make_older(path, 1200)
-    assert find_abandoned(tmp_path) == ([path] if name.startswith("tmp") else [])
-    assert find_abandoned(tmp_path, include_legacy=True) == [path]
-    assert remove_abandoned(tmp_path, include_legacy=True) == [path]
+    assert find_abandoned(tmp_path) == [path]
+    assert remove_abandoned(tmp_path) == [path]
     assert not path.exists()
 
 
@@ -93,7 +87,7 @@ def test_entries_and_other_files_are_kept(tmp_path: Path) -> None:
     before = sorted(tmp_path.rglob("*"))
     for path in before:
         make_older(path, 1e6)
-    assert remove_abandoned(tmp_path, include_legacy=True) == []
+    assert remove_abandoned(tmp_path) == []
     assert sorted(tmp_path.rglob("*")) == before
     assert remove_abandoned(tmp_path / "none") == []
 

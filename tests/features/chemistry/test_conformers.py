@@ -68,7 +68,7 @@ def test_glycan_of_one_chain_is_one_molecule_with_its_handedness() -> None:
 
 def test_same_seed_gives_the_same_conformers() -> None:
     ligand = parse_smiles("CC(C)Cc1ccc(cc1)[C@@H](C)C(=O)O")
-    first, again, other = (ConformerGenerator(seed).generate(ligand) for seed in (5, 5, 6))
+    first, again, other = (ConformerGenerator(seed).generate_all([(ligand, False)])[0] for seed in (5, 5, 6))
     assert first.source == "rdkit"
     np.testing.assert_array_equal(first.positions, again.positions)
     assert np.abs(first.positions - other.positions).max() > 0.1
@@ -80,7 +80,7 @@ def test_conformers_made_together_are_those_made_one_after_the_other() -> None:
     broken = dataclasses.replace(alanine, elements=("N", "F", *alanine.elements[2:]))
     components = [(alanine, True), (serine, True), (broken, True), (alanine, True), (serine, False)]
     one_by_one = ConformerGenerator(4)
-    expected = [one_by_one.generate(*x) for x in components]
+    expected = [one_by_one.generate_all([x])[0] for x in components]
     found = ConformerGenerator(4).generate_all(components)
     for x, y in zip(found, expected, strict=True):
         np.testing.assert_array_equal(x.positions, y.positions)
@@ -108,6 +108,6 @@ def test_molecule_that_rdkit_refuses_gets_the_stored_conformer() -> None:
     alanine = read_component("ALA")
     elements = ("N", "F", *alanine.elements[2:])  # fluorine with three bonds
     broken = dataclasses.replace(alanine, elements=elements)
-    conformer = ConformerGenerator(1).generate(broken)
+    conformer = ConformerGenerator(1).generate_all([(broken, False)])[0]
     assert conformer.source == "ideal"
     np.testing.assert_array_equal(conformer.positions, alanine.ideal.astype(np.float32))

@@ -3,14 +3,13 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Event
 from typing import Any
 
 import click
 import numpy as np
 
 from foldcli.families.base import Estimate, Family, PlanHeading
-from foldcli.families.protocols import DeviceMemory, NetworkJob, TargetState
+from foldcli.families.protocols import DeviceMemory, NetworkJob
 from foldcli.families.settings import Job, JobSettings, NetworkOptions
 from foldcli.inputs.complexes import chain_query
 from foldcli.inputs.queries import QuerySources
@@ -22,6 +21,7 @@ from foldcli.outputs.model_files import (
     PredictedModel,
     WriteFile,
 )
+from foldcli.outputs.target import TargetRun
 from model.prediction import Prediction
 from msa.alignments.files import parse_alignment
 from msa.base.residues import RESTYPES
@@ -91,7 +91,7 @@ class ConstantNetwork:
         work.progress(1, 1)
         return lambda: tuple(_constant(work.sample, index) for index in range(SAMPLES))
 
-    def warm_up(self, residues: int, wait: Callable[[], None], first_job_is_ready: Event) -> None:
+    def warm_up(self, residues: int, wait: Callable[[], None]) -> None:
         """Do nothing."""
 
 
@@ -167,7 +167,7 @@ class Constant(Family):
         """Return False."""
         return False
 
-    def inputs(self, target: TargetState, features: Any, with_templates: bool) -> list[int]:
+    def inputs(self, target: TargetRun, features: Any, with_templates: bool) -> list[int]:
         """Return the codes of all residues, after reading the chains' alignments."""
         with target.stage("features"):
             contents = [features.chain_store.read(chain_query(chain)) for chain in target.input.chains]

@@ -22,7 +22,7 @@ from foldcli.msa_server.results import ResultFiles
 from foldcli.msa_server.tickets import TicketQueue
 from foldcli.msa_server.worker import SearchStages, Worker
 from foldcli.pipeline.prepare.template_stage import TemplateStage
-from foldcli.pipeline.search.joined import open_joined
+from foldcli.pipeline.search.joined import make_joined
 from foldcli.pipeline.search.searcher import DatabaseSource
 from foldcli.pipeline.targets.locks import TargetLocks
 from tests.foldcli.exports.conftest import GB1, UBIQUITIN, Family, family  # noqa: F401
@@ -104,8 +104,9 @@ def stages(databases: Sequence[Path], server_cache: Path) -> Iterator[SearchStag
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FOLDCLI_CACHE", str(server_cache))
         first, second = map(str, databases)
-        searcher = open_joined(DatabaseSource(first, "cpu", (second,)))
-        yield SearchStages.of(searcher, server_cache / "features", 1)
+        source = DatabaseSource(first, "cpu", (second,))
+        database = source.open()
+        yield SearchStages.of(database, make_joined(source, database), server_cache / "features", 1)
 
 
 @dataclass

@@ -156,7 +156,7 @@ def test_clients_take_turns_and_absent_ones_come_last(stages: SearchStages, tmp_
     assert [len(query.sequence) for _, query in worker._next_batch()] == [30, 40, 31, 32, 20]
     queue.state("a20")
     assert [len(query.sequence) for _, query in worker._next_batch()] == [20, 30, 40, 31, 32]
-    worker._residues_per_second = 30
+    worker._residues_per_second = 15
     assert [len(query.sequence) for _, query in worker._next_batch()] == [20, 30]
 
 

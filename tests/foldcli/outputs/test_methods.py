@@ -12,9 +12,7 @@ from foldcli.outputs.viewer_scripts import write_viewer_scripts
 
 
 def methods(settings: PredictSettings, database: str | None = None) -> RunMethods:
-    return RunMethods(
-        ("alphafold2_ptm_model_3",), settings, "plddt", database, False, 0, "@article{Jumper2021,\n}\n"
-    )
+    return RunMethods(("alphafold2_ptm_model_3",), settings, "plddt", database, False, 0, "Jumper2021")
 
 
 def test_the_paragraph_names_what_was_used_and_bibtex_its_papers() -> None:

@@ -1,6 +1,5 @@
 """Downloads from a local server that drops connections, sends wrong data, changes its file or refuses."""
 
-import hashlib
 import json
 import socket
 from collections.abc import Callable
@@ -10,7 +9,7 @@ import pytest
 
 from foldcli.params import download
 from foldcli.params.download import Download, PartialFile, RemoteFile, Unreachable
-from msa.base.errors import InputError, MissingError
+from msa.base.errors import MissingError
 from tests.foldcli.params.mirror import Mirror, start_proxy
 
 
@@ -256,28 +255,3 @@ def test_proxy_is_used(fetch: Fetcher, mirror: Mirror, monkeypatch: pytest.Monke
         fetch(url=f"{mirror.url}?other")
     monkeypatch.setenv("no_proxy", "localhost")
     fetch(url=f"{mirror.url}?other")
-
-
-def test_a_file_appears_when_it_is_whole_and_has_its_checksum(mirror: Mirror, tmp_path: Path) -> None:
-    path, notices = tmp_path / "db.fasta", list[str]()
-    mirror.drops = [60_000, 0]
-    with pytest.raises(Unreachable):
-        download.download(mirror.url, path, notify=notices.append, retries=0)
-    assert not path.exists() and path.with_name("db.fasta.part").stat().st_size == 60_000
-    sha256 = hashlib.sha256(mirror.content).hexdigest()
-    download.download(mirror.url, path, sha256=sha256.upper(), size=200_000, notify=notices.append)
-    assert path.read_bytes() == mirror.content and list(tmp_path.iterdir()) == [path]
-    assert mirror.requests[-1]["Range"] == "bytes=60000-"
-
-
-@pytest.mark.parametrize(
-    ("expected", "reason"),
-    [
-        ({"size": 7}, "it has 200,000 bytes instead of 7; the download was removed"),
-        ({"sha256": "0" * 64}, "its SHA-256 is [0-9a-f]{64} instead of 0{64}; the download was removed"),
-    ],
-)
-def test_another_file_is_removed(mirror: Mirror, tmp_path: Path, expected: dict, reason: str) -> None:  # type: ignore[type-arg]
-    with pytest.raises(InputError, match=reason) as caught:
-        download.download(mirror.url, tmp_path / "db.fasta", **expected)
-    assert str(caught.value).startswith(mirror.url) and not list(tmp_path.iterdir())

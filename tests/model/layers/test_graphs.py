@@ -15,7 +15,7 @@ from model.alphafold2.network import AlphaFold, PassOutput
 from model.alphafold2.recycling import feature_tensors
 from model.checkpoints.alphafold2 import build_network, random_parameters
 from model.layers import graphs
-from model.layers.graphs import GraphedModules, SharedModule
+from model.layers.graphs import GraphedModules, KeptGraphs, SharedModule
 
 GPU = torch.device("cuda:0")
 
@@ -114,6 +114,58 @@ def test_shared_module_gets_weights_and_the_tensors_prepared_from_them() -> None
         modules[0].weight.fill_(4.0)
         assert not shared.load(0) and shared.load(1)
         assert added(modules[0]) == 80.0 and shared.load(0) and added(shared.module) == 80.0
+
+
+def add_tenfold(weight: torch.Tensor, calls: Counter[str]) -> Any:
+    """Return a function that adds an offset to x, and ten times the weight, which is prepared once."""
+
+    def tenfold() -> torch.Tensor:
+        calls["prepared"] += 1
+        return 10 * weight
+
+    def function(offset: torch.Tensor) -> Any:
+        return lambda x: x + offset + cached_weights("tenfold", (weight,), tenfold)
+
+    return function
+
+
+def kept_results(device: torch.device, calls: Counter[str]) -> list[float]:
+    """Return results of four steps with kept graphs, each of which changes weight and offset."""
+    graphs, weight, results = KeptGraphs(), torch.zeros(2, device=device), []
+    make = add_tenfold(weight, calls)
+    for step in range(4):
+        weight += 1
+        with torch.inference_mode():
+            (offset,) = graphs.hold((torch.full((2,), float(100 * step), device=device),))
+            function, x = graphs(make(offset), step > 0), torch.zeros(2, device=device)
+            for _ in range(3):
+                x = function(x)
+        results.append(float(x[0]))
+    return results
+
+
+def test_kept_graphs_read_changed_weights_and_values() -> None:
+    calls: Counter[str] = Counter()
+    assert kept_results(torch.device("cpu"), calls) == [30.0, 360.0, 690.0, 1020.0]
+    assert calls["prepared"] == 4
+
+
+@needs_gpu
+def test_kept_graphs_are_captured_once_and_prepare_weights_once_for_a_step() -> None:
+    calls: Counter[str] = Counter()
+    assert kept_results(GPU, calls) == [30.0, 360.0, 690.0, 1020.0]
+    assert calls["prepared"] == 2
+
+
+def test_values_of_kept_graphs_stay_in_one_place_while_their_shapes_do() -> None:
+    graphs = KeptGraphs()
+    places = []
+    for size in (3, 3, 3, 4, 4):
+        values = (torch.full((size,), 7.0), None, (5, torch.ones(1)))
+        held = graphs.hold(values)
+        assert torch.equal(held[0], values[0]) and held[1:2] == (None,) and held[2][0] == 5
+        places.append(held[0].data_ptr())
+    assert places[1] == places[2] != places[4]
 
 
 @needs_gpu

@@ -34,10 +34,7 @@ from foldcli.pipeline.targets.identity import TargetIdentities
 from foldcli.pipeline.targets.settings import FeatureSettings, OutputSettings
 from foldcli.progress import Progress
 from foldcli.report import ReportSettings
-from model.alphafold2.network import AlphaFold
-from model.alphafold2.recycling import predict
 from model.parallel.rank_assignment import RankAssignment
-from model.prediction import Prediction
 from msa.base.errors import MissingError
 from tests.foldcli.pipeline.network import tiny_worker
 from tests.foldcli.pipeline.network.tiny_worker import TinyPredictor, TinyWorkerSettings, tiny_workers
@@ -188,30 +185,6 @@ def test_warm_up_runs_the_network_once(
         predictor._warm_up.result()
         predictor.end_warm_up()
     assert caplog.text.count("the network is loaded") == caplog.text.count("the GPU is warmed up") == 1
-
-
-def test_first_job_ends_the_warm_up(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sources = find_parameters(tiny_parameters(), (1,), "auto", ("monomer",))
-    predictor = TinyPredictor(sources, SETTINGS, NetworkMemory("cuda:0"))
-    blocks = predictor.network(sources[0]).model.evoformer.evoformer_iteration
-    begun, ready = Event(), Event()
-
-    def wait_for_job(network: AlphaFold, *arguments: Any) -> Prediction:
-        begun.set()
-        assert ready.wait(30)
-        return predict(network, *arguments)
-
-    monkeypatch.setattr("foldcli.families.alphafold2_networks.predict", wait_for_job)
-    with caplog.at_level(logging.DEBUG, "foldcli"):
-        predictor.warm_up(sources[0])
-        assert begun.wait(30)
-        predictor._first_job_is_ready.set()
-        ready.set()
-        predictor.end_warm_up()
-    assert "the GPU was not warmed up: the first job is ready" in caplog.text
-    assert not any(block._forward_pre_hooks for block in blocks)
 
 
 def assert_similar(ours: Path, theirs: Path) -> None:

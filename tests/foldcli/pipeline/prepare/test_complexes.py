@@ -39,6 +39,7 @@ from foldcli.inputs.targets import (
 from foldcli.options.predict import ModelTypeChoice
 from foldcli.outputs.layout import TargetFiles
 from foldcli.outputs.model_files import ModelOrigin
+from foldcli.outputs.target import TargetRun
 from foldcli.params.parameters import TEMPLATE_COPY, ModelType, find_parameters, network_kinds
 from foldcli.pipeline.network.device import NetworkMemory
 from foldcli.pipeline.prepare.complexes import ComplexStage
@@ -56,7 +57,6 @@ from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
 from foldcli.pipeline.targets.identity import TargetIdentities
 from foldcli.pipeline.targets.locks import LockOwner, TargetLocks
 from foldcli.pipeline.targets.settings import FeatureSettings, OutputSettings
-from foldcli.pipeline.targets.target import TargetRun
 from foldcli.report import ReportSettings
 from foldcli.search_runs.folder import print_alignment, write_alignments
 from foldcli.search_runs.settings import SearchRun

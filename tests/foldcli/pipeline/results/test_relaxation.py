@@ -31,6 +31,7 @@ from foldcli.outputs.model_files import (
     write_model,
     write_result,
 )
+from foldcli.outputs.target import TargetRun
 from foldcli.params.parameters import TEMPLATE_COPY
 from foldcli.pipeline.processes.worker_pool import WorkerPool
 from foldcli.pipeline.results.relaxation import (
@@ -43,7 +44,6 @@ from foldcli.pipeline.results.results import FinishTask, ResultStage, finish_tar
 from foldcli.pipeline.targets.identity import TargetIdentities
 from foldcli.pipeline.targets.plan import TargetPlan, plan_target
 from foldcli.pipeline.targets.settings import OutputSettings, RelaxOptions
-from foldcli.pipeline.targets.target import TargetRun
 from foldcli.report import ReportSettings
 from model.prediction import InterfaceContacts, Prediction
 from msa.base.errors import MissingError

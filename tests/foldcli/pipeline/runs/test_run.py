@@ -21,6 +21,7 @@ from foldcli.inputs.targets import TargetInput
 from foldcli.outputs.done import FinishedTarget
 from foldcli.outputs.layout import TargetFiles
 from foldcli.outputs.model_files import restage_model
+from foldcli.outputs.target import TargetRun
 from foldcli.params.parameters import find_parameters
 from foldcli.pipeline.network.device import NetworkMemory
 from foldcli.pipeline.network.predictor import Predictor
@@ -35,7 +36,6 @@ from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
 from foldcli.pipeline.targets.identity import TargetIdentities
 from foldcli.pipeline.targets.locks import LockOwner, TargetLocks
 from foldcli.pipeline.targets.settings import FeatureSettings, OutputSettings
-from foldcli.pipeline.targets.target import TargetRun
 from foldcli.report import ReportSettings
 from msa.base.errors import InputError
 from msa.cpu.engine import CpuEngine

@@ -15,6 +15,7 @@ from foldcli.logs import logger
 from foldcli.pipeline.search import process as search_process
 from foldcli.pipeline.search import worker as search_worker
 from foldcli.pipeline.search.hit_texts import FoundHits, HitTexts, alignment_text, table_text
+from foldcli.pipeline.search.joined import make_joined, open_joined
 from foldcli.pipeline.search.process import ProcessSearcher, SearchProcess, SearchProcessEnded, needs_process
 from foldcli.pipeline.search.searcher import DatabaseSource, LocalSearcher
 from foldcli.pipeline.search.stage import SearchStage
@@ -90,6 +91,23 @@ def test_gpu_of_this_process_is_searched_by_another(folder: Path) -> None:
     assert allows_several_processes(0) and not allows_several_processes(99)
     searcher = opened(SearchProcess(str(folder), "auto", 0.5), folder)
     assert_equal(list(searcher.search_texts(QUERIES, SETTINGS)), folder, QUERIES)
+
+
+def test_several_databases_or_the_first_alone(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "t.fasta").write_text(f">d\n{UBIQUITIN[5:]}\n>e\n{UBIQUITIN[:70]}\n")
+    build_database([tmp_path / "t.fasta"], tmp_path / "db", BuildSettings(threads=1))
+    source = DatabaseSource(str(folder), "cpu", (str(tmp_path / "db"),))
+    database = source.open()
+    process = SearchProcess(str(folder), "cpu", 0.5, source.others)
+    both = process.open(database, partial(make_joined, source, database))
+    assert isinstance(both, ProcessSearcher) and both.checksums == open_joined(source).checksums
+    for searcher, expected in ((both, open_joined(source)), (both.alone(), here(folder))):
+        reference = dict(expected.search_many(QUERIES, SETTINGS.search))
+        for query, found in searcher.search_texts(QUERIES, SETTINGS):
+            assert table_text(query, found) == table_text(query, reference[query])
+    process.close()
+    ((_, hits),) = both.alone().search_texts(QUERIES[:1], SETTINGS)
+    assert len(hits) == 3
 
 
 def test_search_that_is_given_up_does_not_disturb_the_next_one(folder: Path) -> None:

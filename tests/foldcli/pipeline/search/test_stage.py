@@ -11,6 +11,7 @@ import pytest
 from foldcli.outputs.done import DoneRecord
 from foldcli.outputs.layout import FileKind, LayoutName, TargetFiles
 from foldcli.outputs.model_files import ModelResult
+from foldcli.outputs.target import TargetRun
 from foldcli.pipeline.search.ahead import TargetSearch
 from foldcli.pipeline.search.chains import LARGE_BATCH, ChainSearch, ChainStore
 from foldcli.pipeline.search.hit_texts import FoundHits
@@ -19,7 +20,6 @@ from foldcli.pipeline.search.stage import SearchStage
 from foldcli.pipeline.search.stores import CacheStore, TargetStore
 from foldcli.pipeline.targets.alignment_settings import FIRST_BATCH, AlignmentSettings
 from foldcli.pipeline.targets.locks import TargetLocks
-from foldcli.pipeline.targets.target import TargetRun
 from msa.cpu.engine import CpuEngine
 from msa.database.build import BuildSettings, build_database
 from msa.database.database import TargetDatabase

@@ -10,6 +10,7 @@ import torch
 from model.alphafold3 import atoms, layers
 from model.alphafold3.config import OPENBIND, AtomConfig
 from model.alphafold3.network import AlphaFold3
+from model.layers.graphs import KeptGraphs
 from model.training.alphafold3 import blocks
 from model.training.alphafold3.initialization import initialize
 from model.training.alphafold3.losses import TrainingOutput, total_loss
@@ -17,6 +18,7 @@ from model.training.alphafold3.network import (
     PassSettings,
     confidence,
     denoise,
+    rollout,
     run_trunk,
     trained_parameters,
 )
@@ -122,6 +124,21 @@ def small_trainer() -> AllAtomTrainer:
     passes = PassSettings(copies=16, rollout_steps=4, most_cycles=2)
     settings = AllAtomSettings(learning_rate=1e-3, warmup_steps=20, passes=passes)
     return AllAtomTrainer(network.to("cuda"), lambda number: sample, settings)
+
+
+def test_the_rollout_with_kept_graphs_equals_a_new_one() -> None:
+    trainer, graphs = small_trainer(), KeptGraphs()
+    inputs = trainer._draw(0).inputs
+    atoms = len(inputs.atom_mask)
+    inputs = inputs.padded(-(-atoms // 1024) * 1024)  # as a rollout with kept graphs does
+    for step in range(4):
+        with torch.no_grad():
+            trainer.flat.values.mul_(1 + 0.01 * step)
+            draws = SeededTrainingDraws(step)
+            trunk = run_trunk(trainer.network, inputs, draws, 1, 0.0, torch.bfloat16)
+            new, kept = (rollout(trainer.network, inputs, trunk, draws, 4, x) for x in (None, graphs))
+        assert torch.equal(kept, new)
+    assert len(graphs._graphs) == 2
 
 
 def test_a_small_network_learns_and_continues(tmp_path: Path) -> None:

@@ -15,9 +15,16 @@ from features.training.labels import MoleculeTable, molecule_table
 from model.alphafold3.inputs import AlphaFold3Inputs
 from model.alphafold3.network import AlphaFold3
 from model.errors import ConfigError, TrainingDiverged
+from model.layers.graphs import KeptGraphs
 from model.training.alphafold3.initialization import initialize
 from model.training.alphafold3.losses import LossWeights, total_loss
-from model.training.alphafold3.network import PassSettings, run_pass, trained_parameters
+from model.training.alphafold3.network import (
+    PassSettings,
+    rollout,
+    run_pass,
+    run_trunk,
+    trained_parameters,
+)
 from model.training.alphafold3.noise import SeededTrainingDraws
 from model.training.alphafold3.permutation import Crop, Experiment, Molecules, best_targets
 from model.training.alphafold3.trainer import AllAtomSample, AllAtomSettings, AllAtomTrainer
@@ -128,6 +135,18 @@ def test_each_loss_falls_in_training_of_two_complexes() -> None:
     for name, most in (("position", 0.75), ("smooth_lddt", 0.95), ("distogram", 0.88)):
         assert shares.pop(name) < most, name
     assert max(shares.values()) < 0.25
+
+
+def test_a_padded_rollout_with_kept_values_equals_a_plain_one() -> None:
+    inputs, network, graphs = sample("4cup").inputs, AlphaFold3(tiny_all_atom(), "reference"), KeptGraphs()
+    initialize(network, 1)
+    assert len(inputs.atom_mask) < 24 * TOKENS
+    with torch.no_grad():
+        for seed in range(3):
+            draws = SeededTrainingDraws(seed)
+            trunk = run_trunk(network, inputs, draws, 1, 0.0)
+            plain, kept = (rollout(network, inputs, trunk, draws, 2, each) for each in (None, graphs))
+            assert torch.allclose(kept, plain, rtol=1e-5, atol=1e-3)
 
 
 def test_a_run_continues_from_a_checkpoint_bit_for_bit(tmp_path: Path) -> None:

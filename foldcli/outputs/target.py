@@ -29,10 +29,10 @@ class TargetRun:
     """One target during a run.
 
     Args:
-        files: paths of the target's files.
         input: query, alignments, entry of the feature cache, or what else a family of networks reads.
         costs: time and memory of the finished stages, in order.
-        facts: values for done.json, such as the numbers of hits and of alignment rows.
+        facts: values for done.json. Every family adds "residues", a number that stands for the size, and
+            "alignment_rows".
         warnings: limitations that a reader of the results must know about.
         was_locked: whether this run has held the target's lock before.
         failed: whether a stage failed, so that no other stage needs to run.
