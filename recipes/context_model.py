@@ -66,6 +66,8 @@ class Settings:
         neighbours: residues on either side of the central one.
         hidden: units of the hidden layer.
         dropout: fraction of them that is set to 0 in each step.
+        substituted: fraction of neighbours that residues of possible homologs replace in each step, so that
+            the model cannot learn sequences by heart; 0 for the model in msa/profile.
         composition_neighbours: positions on either side whose residues are the composition; 0 for all.
         batch: samples of each step.
         steps: number of steps.
@@ -75,6 +77,7 @@ class Settings:
     neighbours: int = 10
     hidden: int = 256
     dropout: float = 0.2
+    substituted: float = 0.3
     composition_neighbours: int = 25
     batch: int = 16_384
     steps: int = 1_500
@@ -186,12 +189,27 @@ def family_samples(name: str, rows: np.ndarray, settings: Settings) -> list[Samp
     return samples
 
 
+def substitute(windows: torch.Tensor, cumulated: torch.Tensor, fraction: float) -> torch.Tensor:
+    """Replace a fraction of the neighbours by residues of possible homologs.
+
+    Args:
+        windows: int64 [n, 2 neighbours + 1], residue codes.
+        cumulated: float32 [21, 20], cumulated probabilities of homologs' residues, by residue.
+        fraction: of the neighbours that may change.
+    """
+    drawn = torch.rand(windows.shape, device=windows.device)
+    residues = (cumulated[windows][..., :-1] < drawn[..., None]).sum(dim=2)
+    is_replaced = (torch.rand_like(drawn) < fraction) & (windows < UNKNOWN)
+    is_replaced[:, windows.shape[1] // 2] = False
+    return torch.where(is_replaced, residues, windows)
+
+
 def train(samples: Samples, settings: Settings, device: str) -> dict[str, np.ndarray]:
     """Train the model; return its arrays as `msa.profile.context` reads them."""
     torch.manual_seed(0)
     standard = background()[:_RESIDUES]
-    matrix = np.log(conditional_probabilities(BLOSUM62).T)
-    odds = np.concatenate([matrix - np.log(standard), np.zeros((1, _RESIDUES))])
+    conditional = np.concatenate([conditional_probabilities(BLOSUM62).T, [standard / standard.sum()]])
+    odds = np.log(conditional / standard) * (np.arange(_RESIDUES + 1) < _RESIDUES)[:, None]
 
     def parameter(values: np.ndarray | torch.Tensor) -> torch.nn.Parameter:
         return torch.nn.Parameter(torch.as_tensor(values, dtype=torch.float32, device=device))
@@ -209,9 +227,10 @@ def train(samples: Samples, settings: Settings, device: str) -> dict[str, np.nda
     optimizer = torch.optim.Adam(parameters, lr=settings.rate)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, settings.rate, total_steps=settings.steps + 1)
     offsets = letters * torch.arange(width, device=device)
+    cumulated = torch.as_tensor(conditional.cumsum(axis=1), dtype=torch.float32, device=device)
     for step in range(settings.steps):
         batch = torch.randint(len(windows), (settings.batch,), device=device)
-        window = windows[batch].long()
+        window = substitute(windows[batch].long(), cumulated, settings.substituted)
         hidden = torch.nn.functional.embedding_bag(window + offsets, embedding, mode="sum") + bias
         hidden = torch.nn.functional.dropout(torch.relu(hidden), settings.dropout)
         scores = base[window[:, settings.neighbours]] + hidden @ output

@@ -176,7 +176,7 @@ class ProfileSearch:
             if self._corrects_alignments and profile.is_uncorrected:
                 fraction = SEQUENCE_CHANCE_FRACTION
                 if settings.molecule == PROTEIN:
-                    typical = typical_target(len(profile.codes), self._database)
+                    typical = typical_target(len(profile.codes), self._database, settings.matrix)
                     k_factor = SEQUENCE_K_FACTOR
                 self._uncorrected[len(self._queries)] = profile
             k, length = self._base.k * k_factor, len(profile.codes)

@@ -18,15 +18,16 @@ from msa.database.database import TargetDatabase
 from msa.database.sequence_arrays import SequenceArrays
 from msa.engines.query_profile import QueryProfile
 from msa.profile.gumbel import GUMBEL_TABLES
-from msa.profile.matrices import RNA
+from msa.profile.matrices import CONTEXT, RNA
 
 SEQUENCE_K_FACTOR = 2.2
 """Factor of the published K for scores of single sequences with this correction. The first residue of a gap
 costs less here than NCBI assumed when fitting K; see docs/sensitivity.md."""
-_TYPICAL_TARGET, _SHORT_QUERY = 1.2, 180.0
-"""Lengths by which those of targets, and of shorter queries, are divided; the quotients multiply E-values of
-single sequences. The first is relative to the mean of the database, so that E-values count its sequences and
-not its residues. Both are fitted to reversed and shuffled sequences; see docs/sensitivity.md."""
+_TYPICAL_TARGETS, _SHORT_QUERY = {True: 1.2, False: 0.8}, 180.0
+"""Lengths by which those of targets, with CONTEXT or another matrix, and of shorter queries are divided; the
+quotients multiply E-values of single sequences. The first are relative to the mean of the database, so that
+E-values count its sequences and not its residues. All are fitted to reversed and shuffled sequences; see
+docs/sensitivity.md."""
 SEQUENCE_CHANCE_FRACTION = 0.04
 """Fraction of chance pairs whose reversed-profile score exceeds the threshold of the correction, for single
 sequences. It is smaller than for families, because the composition is corrected as well."""
@@ -38,10 +39,10 @@ _MAX_RESIDUES = 2**17
 """Maximum number of residues of targets that are processed at once, unless a single region has more."""
 
 
-def typical_target(query_length: int, database: TargetDatabase) -> float:
+def typical_target(query_length: int, database: TargetDatabase, matrix: str) -> float:
     """Return `msa.engines.pair_statistics.QueryStatistics.typical_target` of a single sequence."""
     mean = max(database.total_residues, 1) / max(database.total_sequences, 1)
-    return _TYPICAL_TARGET * mean * max(_SHORT_QUERY / query_length, 1.0)
+    return _TYPICAL_TARGETS[matrix == CONTEXT] * mean * max(_SHORT_QUERY / query_length, 1.0)
 
 
 def composition_excess_of_batch(
