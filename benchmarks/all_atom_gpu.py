@@ -33,7 +33,7 @@ from torch.profiler import ProfilerActivity, profile
 from cuda.fused.chunking import chunk_budget
 from model.alphafold3.confidence import TargetScorer
 from model.alphafold3.config import OPENBIND, P2, AlphaFold3Config
-from model.alphafold3.inputs import AlphaFold3Inputs
+from model.alphafold3.inputs import HOST_TOKENS, AlphaFold3Inputs
 from model.alphafold3.network import AlphaFold3
 from model.alphafold3.sampling import SeededDraws
 from model.planning.alphafold3 import GIB, PredictionSize, plan_prediction
@@ -47,8 +47,9 @@ DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 def make_inputs(tokens: int, rows: int, device: str) -> AlphaFold3Inputs:
     """Return a protein of random residues without templates."""
     arrays: dict[str, np.ndarray | torch.Tensor] = dict(make_arrays(tokens, rows))
-    # not made on the CPU, since those of long proteins take long to copy
-    arrays["template_distogram"] = torch.zeros(TEMPLATES, tokens, tokens, 39, dtype=torch.int8, device=device)
+    # made where they stay, since they take long to copy
+    place = device if tokens <= HOST_TOKENS else "cpu"
+    arrays["template_distogram"] = torch.zeros(TEMPLATES, tokens, tokens, 39, dtype=torch.int8, device=place)
     return AlphaFold3Inputs.from_arrays(arrays, device)
 
 

@@ -36,17 +36,14 @@ def mmseqs(*arguments: object) -> float:
     return time.perf_counter() - start
 
 
-def write_fasta(path: Path, records: list[FastaRecord]) -> None:
-    path.write_text("".join(f">{r.header}\n{r.sequence}\n" for r in records))
-
-
 class Prefilter:
     """MMseqs2 databases on which ungappedprefilter is timed."""
 
     def __init__(self, folder: Path, records: list[FastaRecord], queries: list[FastaRecord]) -> None:
         self._folder = folder
         for name, content in (("targets", records), ("one", records[:1]), ("queries", queries)):
-            write_fasta(folder / f"{name}.fasta", content)
+            text = "".join(f">{r.header}\n{r.sequence}\n" for r in content)
+            (folder / f"{name}.fasta").write_text(text)
             mmseqs("createdb", folder / f"{name}.fasta", folder / name)
 
     def seconds(self, database: str, threads: int) -> float:

@@ -93,9 +93,6 @@ def number_of_copies(path: Path, residues: float) -> int:
 def copies(path: Path, residues: float, mutated: float, processes: int) -> Iterator[bytes]:
     """Yield the copies, in the order of their numbers."""
     count = number_of_copies(path, residues)
-    if processes == 1:
-        yield from (copy_of(path, number, mutated) for number in range(count))
-        return
     with ProcessPoolExecutor(processes) as pool:
         numbers = iter(range(count))
         pending = [pool.submit(copy_of, path, number, mutated) for number in islice(numbers, 2 * processes)]

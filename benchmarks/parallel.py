@@ -35,9 +35,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -107,10 +108,10 @@ class Measured:
     positions: np.ndarray
 
 
-def measure(case: Case, rank: int, results: Any) -> None:
-    """Measure networks with each number of blocks in one rank, and put the results into a queue."""
-    options = case.options
-    on_gpu = options.device == "cuda"
+def measure(cases: list[Case], rank: int, results: Any) -> None:
+    """Measure cases that differ in graphs and launching in one rank, and put the results into a queue."""
+    case = cases[0]
+    on_gpu = case.options.device == "cuda"
     device = torch.device("cuda", rank) if on_gpu else torch.device("cpu")
     if on_gpu:
         torch.cuda.set_device(device)
@@ -127,20 +128,25 @@ def measure(case: Case, rank: int, results: Any) -> None:
         group = RankGroup()
         if case.transfers == "copies" and (reason := group.open_copies(device, min_residues=0)):
             raise SystemExit(f"parallel: {reason}")
-    if case.all_atom:
-        blocks = options.blocks or [OPENBIND.pairformer_blocks]
-        found = [
-            measure_all_atom(case, replace(OPENBIND, pairformer_blocks=n), group, device) for n in blocks
-        ]
-    else:
-        config = model_config(options.network)
-        configs = [config.with_blocks(blocks, 1) for blocks in options.blocks or ()] or [config]
-        found = [measure_network(case, config, group, device) for config in configs]
+    found = []
+    for case in cases:
+        found.append(measure_case(case, group, device))
+        # a group cannot end before the graphs that communicate in it
+        gc.collect()
     results.put((rank, found))
-    # a group cannot end before the graphs that communicate in it
-    gc.collect()
     if group is not None:
         distributed.destroy_process_group()
+
+
+def measure_case(case: Case, group: RankGroup | None, device: torch.device) -> list[Measured]:
+    """Measure networks with each number of blocks."""
+    blocks = case.options.blocks
+    if case.all_atom:
+        configs = [replace(OPENBIND, pairformer_blocks=n) for n in blocks or [OPENBIND.pairformer_blocks]]
+        return [measure_all_atom(case, config, group, device) for config in configs]
+    config = model_config(case.options.network)
+    networks = [config.with_blocks(n, 1) for n in blocks or ()] or [config]
+    return [measure_network(case, network, group, device) for network in networks]
 
 
 @contextmanager
@@ -154,12 +160,17 @@ def shared_core(case: Case, rank: int) -> Iterator[None]:
     busy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
     try:
         os.sched_setaffinity(busy.pid, core)
-        for thread in os.listdir("/proc/self/task"):
-            os.sched_setaffinity(int(thread), core)
+        set_affinity(core)
         yield
     finally:
         busy.kill()
-        for thread in os.listdir("/proc/self/task"):
+        set_affinity(set(cores))
+
+
+def set_affinity(cores: set[int]) -> None:
+    """Let all threads of this process run on some cores."""
+    for thread in os.listdir("/proc/self/task"):
+        with suppress(ProcessLookupError):  # a thread that has ended
             os.sched_setaffinity(int(thread), cores)
 
 
@@ -176,6 +187,8 @@ def measure_all_atom(
     inputs = make_inputs(case.residues, ROWS if on_gpu else 8, device.type)
     plan = plan_prediction(config, size, torch.cuda.mem_get_info(device)[0] if on_gpu else 0)
     seconds, positions = [], np.empty(0)
+    if on_gpu:
+        torch.cuda.reset_peak_memory_stats()
     for index in range(options.passes + 1):
         with shared_core(case, 0 if group is None else group.rank) if index else nullcontext():
             start = time.perf_counter()
@@ -225,9 +238,9 @@ def measure_network(
 
     traffic: dict[str, Traffic] = {}
     with torch.inference_mode(), chunk_budget(chunk):
-        # the second pass captures graphs
-        run_pass()
-        run_pass()
+        # the second pass captures graphs, the third replays all
+        for _ in range(3 if case.graphs == "on" else 2):
+            run_pass()
         with shared_core(case, 0 if group is None else group.rank):
             seconds, launched, positions = zip(*(run_pass() for _ in range(options.passes)), strict=True)
         if group is not None:
@@ -238,17 +251,19 @@ def measure_network(
     return Measured(list(seconds), list(launched), peak, traffic, positions[-1])
 
 
-def run_case(case: Case) -> list[list[Measured]]:
-    """Run the processes of a case; return the results by rank and number of blocks."""
-    context = multiprocessing.get_context("spawn")
+def run_cases(cases: list[Case]) -> list[list[list[Measured]]]:
+    """Run the processes of cases that differ in graphs and launching.
+
+    Returns:
+        The results by case, rank and number of blocks.
+    """
+    context, ranks = multiprocessing.get_context("spawn"), cases[0].ranks
     results = context.Queue()
-    processes = [
-        context.Process(target=measure, args=(case, r, results), daemon=True) for r in range(case.ranks)
-    ]
+    processes = [context.Process(target=measure, args=(cases, r, results), daemon=True) for r in range(ranks)]
     for process in processes:
         process.start()
     found = []
-    while len(found) < case.ranks:
+    while len(found) < ranks:
         if any(process.exitcode for process in processes):
             raise SystemExit("parallel: a process has failed")
         if not results.empty():
@@ -256,7 +271,8 @@ def run_case(case: Case) -> list[list[Measured]]:
         time.sleep(0.05)
     for process in processes:
         process.join()
-    return [measured for _, measured in sorted(found, key=lambda pair: pair[0])]
+    by_rank = [measured for _, measured in sorted(found, key=lambda pair: pair[0])]
+    return [list(ranks) for ranks in zip(*by_rank, strict=True)]
 
 
 def per_block(measured: list[Measured], blocks: list[int]) -> tuple[float, dict[str, Traffic]]:
@@ -319,33 +335,37 @@ def measure_size(
 ) -> None:
     """Measure all cases of a length, and print them."""
     first: Measured | None = None
-    cases = [
-        (ranks, transfers, graphs, launching)
-        for ranks in options.ranks
-        for transfers in (options.transfers if ranks > 1 else [""])
-        for graphs in (options.graphs if ranks > 1 and transfers != "copies" and not all_atom else ["off"])
-        for launching in options.launching
-    ]
-    for case in cases:
-        with tempfile.TemporaryDirectory() as folder:
-            measured = run_case(Case(size, *case, all_atom, options, str(Path(folder, "store"))))
-        last = measured[0][-1]
-        first = first or last
-        seconds = statistics.median(last.seconds)
-        speedup = statistics.median(first.seconds) / seconds
-        difference = np.sqrt(np.square(last.positions - first.positions).mean())
-        peak = max(rank[-1].peak_bytes for rank in measured) / 2**30
-        block_seconds, traffic = per_block(measured[0], blocks)
-        ranks, transfers, graphs, launching = case
-        print(
-            f"{size:5d} {'tokens' if all_atom else 'residues'}, {ranks} ranks {transfers}, graphs {graphs}, "
-            f"{launching}: {seconds:8.3f} s a pass, "
-            f"launched after {statistics.median(last.launched):.3f} s, "
-            f"{speedup:5.2f} × the speed of the first, {block_seconds * 1000:.2f} ms a block, "
-            f"peak {peak:.2f} GiB, positions differ by {difference:.1e} Å",
-            flush=True,
-        )
-        print_traffic(traffic)
+    for ranks in options.ranks:
+        for transfers in options.transfers if ranks > 1 else [""]:
+            graphs = options.graphs if ranks > 1 and transfers != "copies" and not all_atom else ["off"]
+            with tempfile.TemporaryDirectory() as folder:
+                store = str(Path(folder, "store"))
+                cases = [
+                    Case(size, ranks, transfers, *variant, all_atom, options, store)
+                    for variant in product(graphs, options.launching)
+                ]
+                for case, measured in zip(cases, run_cases(cases), strict=True):
+                    first = first or measured[0][-1]
+                    print_case(case, measured, blocks, first)
+
+
+def print_case(case: Case, measured: list[list[Measured]], blocks: list[int], first: Measured) -> None:
+    """Print the results of a case by rank and number of blocks next to those of the first case."""
+    last = measured[0][-1]
+    seconds = statistics.median(last.seconds)
+    speedup = statistics.median(first.seconds) / seconds
+    difference = np.sqrt(np.square(last.positions - first.positions).mean())
+    peak = max(rank[-1].peak_bytes for rank in measured) / 2**30
+    block_seconds, traffic = per_block(measured[0], blocks)
+    print(
+        f"{case.residues:5d} {'tokens' if case.all_atom else 'residues'}, {case.ranks} ranks "
+        f"{case.transfers}, graphs {case.graphs}, {case.launching}: {seconds:8.3f} s a pass, "
+        f"launched after {statistics.median(last.launched):.3f} s, "
+        f"{speedup:5.2f} × the speed of the first, {block_seconds * 1000:.2f} ms a block, "
+        f"peak {peak:.2f} GiB, positions differ by {difference:.1e} Å",
+        flush=True,
+    )
+    print_traffic(traffic)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from foldcli.process_state import make_cpu_products_reproducible, set_numba_cach
 
 ROOT = Path(__file__).resolve().parents[1]
 # no test may fail because the machine is busy, or only now and then (--hypothesis-profile random: new inputs)
-settings.register_profile("foldcli", deadline=None, derandomize=True)
+settings.register_profile("foldcli", deadline=None, derandomize=True, max_examples=50)
 settings.register_profile("random", deadline=None)
 settings.load_profile("foldcli")
 # as commands do; before any test imports torch or numba

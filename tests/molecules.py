@@ -50,7 +50,8 @@ def reference_positions(atoms: Atoms, distance: float = 25.0) -> np.ndarray:
     for index, molecule in enumerate(atoms.molecules):
         coordinates = molecule.component.ideal
         if np.isnan(coordinates).any():
-            coordinates = generator.generate(molecule.component).positions.astype(np.float64)
+            (conformer,) = generator.generate_all([(molecule.component, False)])
+            coordinates = conformer.positions.astype(np.float64)
         kept = coordinates[molecule.kept]
         positions.append(kept - kept.mean(axis=0) + [distance * index, 0.0, 0.0])
     return np.concatenate(positions)

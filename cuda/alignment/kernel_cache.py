@@ -120,11 +120,6 @@ def prepare_launch(kernel: Any, threads: int, shared_bytes: int) -> int:
     return blocks
 
 
-def kernels_identity(capability: tuple[int, int]) -> str:
-    """Return a string that identifies the GPU generation, the kernel sources and the compiler versions."""
-    return f"sm{capability[0]}{capability[1]}_{sources_digest()}"
-
-
 @cache
 def sources_digest() -> str:
     """Return a digest of the kernel sources of this package and the compiler versions."""

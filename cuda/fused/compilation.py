@@ -22,6 +22,7 @@ from triton.backends.nvidia import driver
 from triton.compiler.compiler import make_backend
 from triton.runtime import JITFunction
 from triton.runtime.build import platform_key
+from triton.runtime.cache import triton_key
 
 from cuda.fused.gpu_model import GpuModel, assume_gpu
 from cuda.fused.toolchain import build_driver_extension
@@ -87,13 +88,9 @@ def _driver_for(gpu: GpuModel) -> Iterator[None]:
 
 @contextlib.contextmanager
 def record_variants(gpu: GpuModel, found: Callable[[KernelVariant], None]) -> Iterator[None]:
-    """Report the variants that operations launch inside a `with` block, instead of launching them.
+    """Report the variants that operations launch inside a `with` block, once each, instead of launching them.
 
     Operations run as if all tensors were on a GPU of this model; the results of kernels are uninitialised.
-
-    Args:
-        gpu: the model of GPU.
-        found: called once with each variant.
     """
     known: set[KernelVariant] = set()
 
@@ -127,15 +124,18 @@ def compile_variant(variant: KernelVariant, gpu: GpuModel) -> bool:
             kernel = function.preload(variant.specialization)
     finally:
         triton.knobs.compilation.listener = previous
-    _build_launcher(kernel)
+    # the C extensions that load and launch it
+    build_driver_extension()
+    driver.CudaLauncher(kernel.src, kernel.metadata)
     return bool(compiled)
 
 
 def load_compiler(gpu: GpuModel) -> None:
-    """Find the versions of the compilers, which are part of all keys in Triton's cache.
+    """Find the versions of the compilers and of Triton, which are part of all keys in Triton's cache.
 
-    Triton starts a process for each of them, once in each process. Those forked later inherit the results.
+    This takes half a second, once in each process. Those forked later inherit the results.
     """
+    triton_key()
     make_backend(_TargetDriver(gpu).get_current_target()).hash()
     platform_key()
 
@@ -192,9 +192,3 @@ def _describe_arguments(source: Any) -> Iterator[str]:
         value = source.constants.get((index,), kind)
         divisible = any(path[0] == index and attributes for path, attributes in source.attrs.items())
         yield f"{name}={getattr(value, 'value', value)}{'/16' if divisible else ''}"
-
-
-def _build_launcher(kernel: Any) -> None:
-    """Build the C extensions that load and launch a kernel, unless they are in the cache."""
-    build_driver_extension()
-    driver.CudaLauncher(kernel.src, kernel.metadata)

@@ -14,20 +14,9 @@ from pathlib import Path
 
 import triton
 from triton.backends.nvidia import driver
-from triton.runtime.cache import triton_key
 
 _DRIVER_LIBRARY = "libcuda.so.1"
 _DRIVER_FUNCTION = re.compile(r"\bcu[A-Z]\w+")
-
-
-def load_toolchain() -> None:
-    """Load what all compilations need: the driver library and Triton's checksum.
-
-    It takes about half a second, during which torch can be imported. Processes forked later inherit the
-    results. CUDA is not initialised.
-    """
-    provide_driver_library()
-    triton_key()
 
 
 def build_driver_extension() -> None:

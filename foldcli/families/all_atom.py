@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from features.assembly.tokens import JobSize
     from foldcli.inputs.failures import Failures
 
-# more do not fit on one GPU; on smaller ones, the plan of a job's memory refuses fewer
-MAX_TOKENS = 8192
+# more do not fit on eight GPUs of 80 GB; the plan of a job's memory refuses what does not fit on those in use
+MAX_TOKENS = 16384
 # rows of a searched alignment that plans assume
 MAX_ROWS = 16384
 # packages of the extra `allatom`

@@ -293,6 +293,10 @@ class NoisyPositionEmbedder(nn.Module):
         projected: torch.Tensor = self.linear_z(self.layer_norm_z(pair))
         return projected
 
+    def of_atoms(self, token_pair: torch.Tensor, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
+        """Return token_pair [N, N, P] of the tokens of query [W, Q, 1] and key [W, 1, K]: [W, Q, K, P]."""
+        return token_pair[query, key]
+
 
 @dataclass(frozen=True)
 class AtomConditions:
@@ -354,7 +358,7 @@ class AtomEncoder(nn.Module):
             single = single + noisy.linear_s(noisy.layer_norm_s(trunk[0]))[token]
             query_token = windows.queries(token[:, None])  # [W, Q, 1]
             key_token = windows.keys(token[:, None]).transpose(-1, -2)  # [W, 1, K]
-            pair = pair + trunk[1][query_token, key_token] * mask
+            pair = pair + noisy.of_atoms(trunk[1], query_token, key_token) * mask
         activated = F.relu(single)
         query_part = windows.queries(self.linear_l(activated))[:, :, None]
         key_part = windows.keys(self.linear_m(activated))[:, None]

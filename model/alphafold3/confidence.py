@@ -5,7 +5,7 @@ OpenFold3's scores differ from them, they are OpenFold3's.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import NamedTuple
@@ -65,12 +65,6 @@ class TargetScorer:
     """The scores of the structures of one target.
 
     What all structures share is computed once, and nothing waits for a GPU after that.
-
-    Args:
-        inputs: the target.
-
-    Attributes:
-        surface: finds the exposed residues.
     """
 
     def __init__(self, inputs: AlphaFold3Inputs) -> None:
@@ -92,7 +86,12 @@ class TargetScorer:
 
     @torch.no_grad()
     def __call__(
-        self, positions: torch.Tensor, plddt: torch.Tensor, errors: ErrorRows, contacts: torch.Tensor
+        self,
+        positions: torch.Tensor,
+        plddt: torch.Tensor,
+        errors: ErrorRows,
+        contacts: torch.Tensor,
+        whole: Callable[[torch.Tensor], torch.Tensor] = lambda x: x,
     ) -> Confidence:
         """Compute all scores of a structure, without its disorder; see `with_disorder`.
 
@@ -101,17 +100,19 @@ class TargetScorer:
             plddt: [A, 50], logits.
             errors: logits of the aligned and distance errors by rows.
             contacts: [N, N], probability of a contact; see `contact_map`.
+            whole: returns a tensor [N, ...] with the rows of all errors, given one with those of `errors`.
         """
         inputs = self._inputs
         pae, pde = torch.empty_like(contacts), torch.empty_like(contacts)
-        sums = [pae.new_empty(len(sets), len(pae)) for sets in self._sets]
+        sums = [pae.new_empty(len(pae), len(sets)) for sets in self._sets]
         for rows, aligned, distance in errors:
             probabilities = aligned.softmax(dim=-1)
             pae[rows] = probabilities @ _centers(probabilities, LARGEST_ERROR)
             pde[rows] = _expectation(distance, LARGEST_ERROR)
             self._add_rows(sums, rows, probabilities)
+        pae, pde, *sums = (whole(x) for x in (pae, pde, *sums))
         framed = token_frames(inputs, positions, atomized=self._atomized).valid
-        ptm, iptm = (self._best(sums[kind], kind, framed) for kind in (0, 1))
+        ptm, iptm = (self._best(sums[kind].T, kind, framed) for kind in (0, 1))
         pairs = pae.new_zeros(len(self.chains), len(self.chains))
         first, second = self._pairs
         pairs[first, second] = pairs[second, first] = iptm[1:]
@@ -133,7 +134,7 @@ class TargetScorer:
         )
 
     def _add_rows(self, sums: list[torch.Tensor], rows: slice, probabilities: torch.Tensor) -> None:
-        """Write the sums of the expected TM scores [n, N] of some rows, for each set of tokens.
+        """Write the sums [N, sets] of the expected TM scores of some rows, for each set of tokens.
 
         The first sums are over the pairs within a set, the second ones over those of different chains
         (equations 17 and 18).
@@ -147,7 +148,7 @@ class TargetScorer:
                     weights = 1 / (1 + (_centers(probabilities, LARGEST_ERROR) / scale) ** 2)
                     expected[scale] = probabilities @ weights
                 counted = different & tokens if kind else tokens
-                sums[kind][index, rows] = (expected[scale] * counted).sum(dim=-1)
+                sums[kind][rows, index] = (expected[scale] * counted).sum(dim=-1)
 
     def _best(self, sums: torch.Tensor, kind: int, framed: torch.Tensor) -> torch.Tensor:
         """Return the score of each set [n]: the largest mean of a token that has a frame."""

@@ -16,7 +16,7 @@ from torch import nn
 
 from cuda.fused.attention import attend
 from cuda.fused.attention.reference import padded_keys
-from cuda.fused.chunking import row_slices
+from cuda.fused.chunking import residue_slices
 from cuda.fused.residual_norm import GatedUpdate, add_gated
 from model.alphafold3.atoms import AtomConditions, AtomDecoder, AtomEncoder, BlockConditions
 from model.alphafold3.config import AlphaFold3Config, DiffusionConfig
@@ -84,11 +84,18 @@ class DiffusionConditioning(nn.Module):
         mask: Mask,
         rows: slice = slice(None),
     ) -> torch.Tensor:
-        """Compute some rows [n, N, Z] of the pair conditioning (lines 1 to 3, 5); mask is [N, N]."""
+        """Compute some rows of the pair conditioning (lines 1 to 3, 5) from the trunk's [n, N, Z].
+
+        Args:
+            trunk_pair: [n, N, Z], these rows.
+            relative: relative positions of all tokens.
+            mask: [N, N].
+            rows: the rows.
+        """
         recorded = torch.is_grad_enabled()  # operations in place have no gradient
         dtype = trunk_pair.dtype if recorded else self.linear_z.weight.dtype
         row_mask = None if mask is None else mask[rows]
-        parts = [trunk_pair[rows].to(dtype), relative.features(rows, dtype)]
+        parts = [trunk_pair.to(dtype), relative.features(rows, dtype)]
         result = self.linear_z(self.layer_norm_z(torch.cat(parts, dim=-1)))
         for transition in cast(Iterable[Transition], self.transition_z):
             result = (
@@ -166,14 +173,14 @@ class TokenTransformer(nn.Module):
         self.blocks = nn.ModuleList([TokenBlock(config) for _ in range(config.diffusion.blocks)])
 
     def empty_biases(self, pair: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Return memory for the bias [H, N, N] of each block; pair is [N, N, Z].
+        """Return memory for the bias [H, n, N] of each block; pair is [n, N, Z].
 
         In half precision, keys are padded; see `cuda.fused.attention`.
         """
-        tokens, first = len(pair), cast(TokenBlock, self.blocks[0]).attention_pair_bias
+        (queries, tokens), first = pair.shape[:2], cast(TokenBlock, self.blocks[0]).attention_pair_bias
         dtype = HALF if self.half_precision else first.linear_z.weight.dtype
         keys = padded_keys(tokens) if self.half_precision else tokens
-        shape = (first.linear_z.out_features, tokens, keys)
+        shape = (first.linear_z.out_features, queries, keys)
         return tuple(pair.new_full(shape, float("-inf"), dtype=dtype) for _ in self.blocks)
 
     def write_biases(
@@ -222,11 +229,17 @@ class TokenTransformer(nn.Module):
         for block, bias in zip(cast(Iterable[TokenBlock], self.blocks), biases, strict=True):
             attention, transition = block.attention_pair_bias, block.conditioned_transition
             first, second = next(modulations), next(modulations)
-            weights, offset, output = attention.mha.padded_weights()
-            projected = F.linear(first.half_norm(x, update), weights, offset)
-            gated = attend(projected, no_offset, bias)
+            gated = self._attended(attention.mha, first.half_norm(x, update), no_offset, bias)
+            output = attention.mha.padded_weights()[2]
             update = transition.half_update(x, first.update(gated, output), second, mask)
         return x if update is None else add_gated(x, update)
+
+    def _attended(
+        self, mha: GatedAttention, normed: torch.Tensor, no_offset: torch.Tensor, bias: torch.Tensor
+    ) -> torch.Tensor:
+        """Return gated attended values [S, N, D] of normalised x [S, N, T], both in half precision."""
+        weights, offset, _ = mha.padded_weights()
+        return attend(F.linear(normed, weights, offset), no_offset, bias)
 
     def _modulations(self, condition: torch.Tensor) -> Iterator[Modulation]:
         """Return the modulations of attention and transition of each block by a condition [N, C]."""
@@ -287,6 +300,7 @@ class DiffusionModule(nn.Module):
         single: torch.Tensor,
         pair: torch.Tensor,
         relative: RelativePositions,
+        rows: slice = slice(None),
     ) -> DiffusionConditions:
         """Compute what does not change between steps.
 
@@ -294,8 +308,9 @@ class DiffusionModule(nn.Module):
             inputs: the target.
             features: [N, I], the input representation.
             single: [N, S], the trunk's single representation.
-            pair: [N, N, Z], the trunk's pair representation.
+            pair: [n, N, Z], rows of the trunk's pair representation.
             relative: relative positions of the tokens.
+            rows: these rows; biases are of these queries.
         """
         mask = None if bool(inputs.token_mask.all()) else inputs.token_mask
         pair_mask = None if mask is None else mask[:, None] * mask
@@ -305,13 +320,15 @@ class DiffusionModule(nn.Module):
             biases = self.diffusion_transformer.joint_biases(conditioned, mask)
             token_pair = embedder.token_pair(conditioned)
         else:
-            biases, parts = self.diffusion_transformer.empty_biases(pair), []
+            biases = self.diffusion_transformer.empty_biases(pair)
+            shape = (*pair.shape[:2], embedder.linear_z.out_features)
+            token_pair = pair.new_empty(shape, dtype=self.diffusion_conditioning.linear_z.weight.dtype)
             # by rows, so that the pair conditioning itself is never in memory
-            for rows in row_slices(pair, len(pair) * self.diffusion_conditioning.pair_elements):
-                conditioned = self.diffusion_conditioning.pair(pair, relative, pair_mask, rows)
-                self.diffusion_transformer.write_biases(biases, rows, conditioned, mask)
-                parts.append(embedder.token_pair(conditioned))
-            token_pair = torch.cat(parts)
+            elements = pair.shape[1] * self.diffusion_conditioning.pair_elements
+            for part, tokens in residue_slices(pair, elements, rows):
+                conditioned = self.diffusion_conditioning.pair(pair[part], relative, pair_mask, tokens)
+                self.diffusion_transformer.write_biases(biases, part, conditioned, mask)
+                token_pair[part] = embedder.token_pair(conditioned)
         atoms = self.atom_attn_enc.conditions(inputs, (single, token_pair))
         return DiffusionConditions(
             self.diffusion_conditioning.single(single, features),

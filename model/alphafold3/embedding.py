@@ -192,8 +192,12 @@ class TemplatePairEmbedder(nn.Module):
         restype = inputs.template_restype[template].to(dtype)
         backbone = inputs.template_backbone_frame_mask[template].to(dtype)
         pseudo_beta = inputs.template_pseudo_beta_mask[template].to(dtype)
-        direction = inputs.template_unit_vector[template, rows].to(dtype)
-        embedded = self.dgram_linear(inputs.template_distogram[template, rows].to(dtype))
+        distances, direction = (
+            x[template, rows].to(restype.device).to(dtype)
+            for x in (inputs.template_distogram, inputs.template_unit_vector)
+        )
+        embedded = self.dgram_linear(distances)
+        del distances
         embedded += self.pseudo_beta_mask_linear(
             (pseudo_beta[rows, None] * pseudo_beta[None] * same_chain)[..., None]
         )

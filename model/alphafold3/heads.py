@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from cuda.fused.chunking import row_slices
+from cuda.fused.chunking import residue_slices, row_slices
 from model.alphafold3.blocks import Pairformer
 from model.alphafold3.config import AlphaFold3Config
 from model.alphafold3.inputs import AlphaFold3Inputs
@@ -66,40 +66,47 @@ class PairformerEmbedding(nn.Module):
         pair: torch.Tensor,
         positions: torch.Tensor,
         mask: Mask,
+        rows: slice = slice(None),
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Embed a sample.
 
         Args:
             features: [N, I], the input representation.
             single: [N, S], the trunk's single representation.
-            pair: [N, N, Z], the trunk's pair representation.
+            pair: [n, N, Z], rows of the trunk's pair representation.
             positions: [N, 3], Å, representative atoms of the tokens.
             mask: [N].
+            rows: these rows.
 
         Returns:
             single: [N, S].
-            pair: [N, N, Z].
+            pair: [n, N, Z].
         """
         dtype = self.pairformer_stack.dtype
-        single, pair = single.to(dtype, copy=True), self.embed(features, pair, positions, dtype)
+        single, pair = single.to(dtype, copy=True), self.embed(features, pair, positions, dtype, rows)
         mask = None if mask is None else mask.to(dtype)
         pair_mask = None if mask is None else mask[:, None] * mask
         single, pair = self.pairformer_stack(single, pair, mask, pair_mask)
         return single.to(features), pair
 
     def embed(
-        self, features: torch.Tensor, pair: torch.Tensor, positions: torch.Tensor, dtype: torch.dtype
+        self,
+        features: torch.Tensor,
+        pair: torch.Tensor,
+        positions: torch.Tensor,
+        dtype: torch.dtype,
+        rows: slice = slice(None),
     ) -> torch.Tensor:
-        """Return the pair representation [N, N, Z] of a sample before the blocks; see `forward`."""
+        """Return rows of the pair representation [n, N, Z] of a sample before the blocks; see `forward`."""
         first, second = self.linear_i(features)[:, None], self.linear_j(features)[None]
         bins = self.linear_distance.in_features
         edges = torch.linspace(
             self.first_distance, self.last_distance, bins, dtype=features.dtype, device=features.device
         )
         result = torch.empty_like(pair, dtype=dtype)
-        for rows in row_slices(pair, len(pair) * (2 * bins + 3 * pair.shape[-1])):
-            distances = self.linear_distance(distance_bins(positions[rows], positions, edges))
-            result[rows] = pair[rows].to(features) + first[rows] + second + distances
+        for part, tokens in residue_slices(pair, pair.shape[1] * (2 * bins + 3 * pair.shape[-1]), rows):
+            distances = self.linear_distance(distance_bins(positions[tokens], positions, edges))
+            result[part] = pair[part].to(features) + first[tokens] + second + distances
         return result
 
 
@@ -133,11 +140,18 @@ class NormedLinear(nn.Module):
         return self.linear(self.layer_norm(x))
 
 
-def symmetric_rows(layer: nn.Module, pair: torch.Tensor, rows: slice) -> torch.Tensor:
-    """Return rows [n, N, B] of the projection of pair [N, N, Z], of any dtype, plus its transpose."""
+def symmetric_rows(layer: nn.Module, pair: torch.Tensor, columns: torch.Tensor, part: slice) -> torch.Tensor:
+    """Return the projection of pairs, of any dtype, plus its transpose.
+
+    Args:
+        layer: projects pairs.
+        pair: [n, N, Z], rows of the pair representation.
+        columns: [N, n, Z], the same columns of it.
+        part: the rows of the result [m, N, B], counted from the first one of pair.
+    """
     dtype = next(layer.parameters()).dtype
-    columns: torch.Tensor = layer(pair[:, rows].to(dtype))
-    return columns.transpose(0, 1) + layer(pair[rows].to(dtype))
+    projected: torch.Tensor = layer(columns[:, part].to(dtype))
+    return projected.transpose(0, 1) + layer(pair[part].to(dtype))
 
 
 class DistogramHead(nn.Module):
@@ -149,12 +163,14 @@ class DistogramHead(nn.Module):
 
     def forward(self, pair: torch.Tensor) -> torch.Tensor:
         """Project the trunk's pair [N, N, Z] to logits [N, N, B], bins from 2 to 22 Å."""
-        return symmetric_rows(self.linear, pair, slice(None))
+        return symmetric_rows(self.linear, pair, pair, slice(None))
 
-    def rows(self, pair: torch.Tensor) -> Iterator[torch.Tensor]:
-        """Yield the logits of `forward` in blocks of rows [n, N, B], of which memory holds one."""
-        for rows in row_slices(pair, len(pair) * (2 * pair.shape[-1] + 3 * self.linear.out_features)):
-            yield symmetric_rows(self.linear, pair, rows)
+    def rows(self, pair: torch.Tensor, columns: torch.Tensor) -> Iterator[torch.Tensor]:
+        """Yield the logits of rows [n, N, Z] in blocks [m, N, B]; see `symmetric_rows`."""
+        elements = pair.shape[1] * (2 * pair.shape[-1] + 3 * self.linear.out_features)
+        # contacts of a rank without rows have a shape, too
+        for part in list(row_slices(pair, elements)) or [slice(0)]:
+            yield symmetric_rows(self.linear, pair, columns, part)
 
 
 class ConfidenceHeads(nn.Module):
@@ -200,14 +216,15 @@ class ConfidenceHeads(nn.Module):
             self.of_atoms(self.plddt(single), inputs),
             self.of_atoms(self.experimentally_resolved(single), inputs),
             self.pae(pair.to(single)),
-            symmetric_rows(self.pde, pair, slice(None)),
+            symmetric_rows(self.pde, pair, pair, slice(None)),
         )
 
-    def error_rows(self, pair: torch.Tensor) -> ErrorRows:
-        """Yield the logits of aligned and distance errors by rows of pair [N, N, Z]."""
+    def error_rows(self, pair: torch.Tensor, columns: torch.Tensor, rows: slice) -> ErrorRows:
+        """Yield the logits of aligned and distance errors of rows [n, N, Z]; see `symmetric_rows`."""
         bins, dtype = self.pae.linear.out_features, self.pae.linear.weight.dtype
-        for rows in row_slices(pair, len(pair) * (4 * pair.shape[-1] + 6 * bins)):
-            yield rows, self.pae(pair[rows].to(dtype)), symmetric_rows(self.pde, pair, rows)
+        for part, tokens in residue_slices(pair, pair.shape[1] * (4 * pair.shape[-1] + 6 * bins), rows):
+            distances = symmetric_rows(self.pde, pair, columns, part)
+            yield tokens, self.pae(pair[part].to(dtype)), distances
 
     def of_atoms(self, logits: torch.Tensor, inputs: AlphaFold3Inputs) -> torch.Tensor:
         """Select each atom's logits [A, B] from its token's [N, ranks · B], by its rank in the token."""

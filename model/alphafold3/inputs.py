@@ -21,6 +21,11 @@ from msa.base.network_inputs import ALL_ATOM
 _UNKNOWN_RNA, _UNKNOWN_DNA = 25, 30
 _DTYPES = MappingProxyType({"index": torch.int64, "flag": torch.bool, "one-hot": torch.int8})
 
+# tensors of pairs of templates, and tokens above which they stay on the CPU: they are as large as the pair
+# representation, and only rows of one template are needed at a time
+TEMPLATE_PAIRS = ("template_distogram", "template_unit_vector")
+HOST_TOKENS = 4096
+
 
 @dataclass(frozen=True)
 class AlphaFold3Inputs:
@@ -61,8 +66,9 @@ class AlphaFold3Inputs:
         template_restype: int8 [T, N, 32], one-hot.
         template_pseudo_beta_mask: float [T, N].
         template_backbone_frame_mask: float [T, N].
-        template_distogram: int8 [T, N, N, 39], one-hot distances of pseudo-β atoms.
-        template_unit_vector: float [T, N, N, 3], directions between residues in their backbone frames.
+        template_distogram: int8 [T, N, N, 39], one-hot distances of pseudo-β atoms; maybe on the CPU.
+        template_unit_vector: float [T, N, N, 3], directions between residues in their backbone frames; maybe
+            on the CPU.
     """
 
     token_index: torch.Tensor
@@ -113,7 +119,7 @@ class AlphaFold3Inputs:
         Args:
             arrays: the tensors above, each with or without a leading axis of size 1; others are ignored.
                 Without `cyclic_mask`, no chain is cyclic.
-            device: where the tensors go.
+            device: where the tensors go, except for pairs of templates of more than HOST_TOKENS tokens.
             dtype: type of the floating point tensors.
 
         Raises:
@@ -128,12 +134,13 @@ class AlphaFold3Inputs:
             tensor = torch.as_tensor(arrays[name])
             if tensor.ndim == len(axes.split()) + 1 and tensor.shape[0] == 1:
                 tensor = tensor[0]
-            tensors[name] = tensor.to(device, _dtype_of(name, dtype))
+            stays = name in TEMPLATE_PAIRS and tensor.shape[1] > HOST_TOKENS
+            tensors[name] = tensor.to("cpu" if stays else device, _dtype_of(name, dtype))
         _check(tensors)
         return cls(**tensors)
 
     def to(self, device: torch.device | str, dtype: torch.dtype | None = None) -> "AlphaFold3Inputs":
-        """Return these inputs on another device, with another floating point type if one is given."""
+        """Return these inputs, all on another device, with another floating point type if one is given."""
         dtype = dtype or self.ref_pos.dtype
         return AlphaFold3Inputs(
             **{

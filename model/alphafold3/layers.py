@@ -316,16 +316,17 @@ class GatedAttention(nn.Module):
         self.linear_g = linear(channels, channels)
         self.linear_o = linear(channels, channels)
 
-    def forward(self, x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-        """Compute self-attention of x [B, L, C] with a bias [H, L, L] of the logits.
+    def forward(self, x: torch.Tensor, bias: torch.Tensor, keys: torch.Tensor | None = None) -> torch.Tensor:
+        """Compute attention of x [B, Q, C] to keys [B, L, C], or to x, with a bias [H, Q, L] of the logits.
 
         A gradient of the bias is summed over B before it is written.
         """
         if uses_kernels(x) and needs_gradients(x, bias, self.linear_q.weight):
             return self._with_gradients(x, bias)
+        sources = (x, *[x if keys is None else keys] * 2)
         query, key, value = (
-            projection(x).unflatten(-1, (self.heads, -1)).transpose(-2, -3)
-            for projection in (self.linear_q, self.linear_k, self.linear_v)
+            projection(y).unflatten(-1, (self.heads, -1)).transpose(-2, -3)
+            for projection, y in zip((self.linear_q, self.linear_k, self.linear_v), sources, strict=True)
         )  # [..., H, L, D]
         attended = F.scaled_dot_product_attention(query, key, value, attn_mask=bias)
         return self.output(x, attended.transpose(-2, -3).flatten(-2))

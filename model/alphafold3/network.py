@@ -5,7 +5,7 @@ Algorithm numbers are those of the supplement of Abramson et al., Nature 630, 49
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import nn
@@ -55,14 +55,16 @@ class Trunk:
     Args:
         features: [N, I], the input representation.
         single: [N, S].
-        pair: [N, N, Z], in the dtype of the trunk.
+        pair: [n, N, Z], in the dtype of the trunk.
         relative: relative positions of the tokens.
+        rows: tokens of the rows of `pair`, all but with several ranks.
     """
 
     features: torch.Tensor
     single: torch.Tensor
     pair: torch.Tensor
     relative: RelativePositions
+    rows: slice = field(default_factory=lambda: slice(None))
 
 
 @dataclass(frozen=True)
@@ -106,6 +108,7 @@ class AlphaFold3(nn.Module):
         self.pairformer_stack = Pairformer(config, config.pairformer_blocks, operations)
         self.diffusion_module = DiffusionModule(config)
         self.aux_heads = ConfidenceHeads(config, operations)
+        self.max_graphed_tokens = MAX_GRAPHED_TOKENS
         # whether the kernels of the diffusion module were loaded
         self._has_sampled = False
 
@@ -184,8 +187,10 @@ class AlphaFold3(nn.Module):
         self, inputs: AlphaFold3Inputs, trunk: Trunk, positions: torch.Tensor, scorer: TargetScorer
     ) -> Samples:
         """Score structures [S, A, 3], Å (line 16 and section 5.9)."""
-        heads = self.aux_heads
-        contacts = contact_map(heads.distogram.rows(trunk.pair))
+        heads, rows = self.aux_heads, trunk.rows
+        tokens, columns = len(trunk.single), self.own_columns(trunk.pair)
+        contacts = self.all_rows(contact_map(heads.distogram.rows(trunk.pair, columns)), tokens)
+        del columns
         mask = None if bool(inputs.token_mask.all()) else inputs.token_mask
         atoms, confidences = representative_atoms(inputs), []
         copies = HostCopies({"positions": positions})
@@ -198,11 +203,14 @@ class AlphaFold3(nn.Module):
             shares = pool.submit(disorder)
             for sample in positions:
                 single, pair = heads.pairformer_embedding(
-                    trunk.features, trunk.single, trunk.pair, sample[atoms], mask
+                    trunk.features, trunk.single, trunk.pair, sample[atoms], mask, rows
                 )
                 plddt = heads.of_atoms(heads.plddt(single), inputs)
-                confidences.append(scorer(sample, plddt, heads.error_rows(pair), contacts))
-                del pair
+                errors = heads.error_rows(pair, self.own_columns(pair), rows)
+                confidences.append(
+                    scorer(sample, plddt, errors, contacts, lambda x: self.all_rows(x[rows], tokens))
+                )
+                del pair, errors
             return Samples(positions, tuple(map(with_disorder, confidences, shares.result())), contacts)
 
     @torch.inference_mode()
@@ -228,11 +236,19 @@ class AlphaFold3(nn.Module):
             del msa
             single = initial_single + self.linear_s(self.layer_norm_s(single))
             single, pair = self.pairformer_stack(single, pair, mask, pair_mask)
-        return Trunk(features, single.to(features), pair, relative)
+        return Trunk(features, single.to(features), pair, relative, own)
 
     def own_rows(self, tokens: int) -> slice:
-        """Return the rows of the pair representation that this process computes."""
+        """Return the rows of the pair representation that this process has."""
         return slice(None)
+
+    def all_rows(self, x: torch.Tensor, tokens: int) -> torch.Tensor:
+        """Return the rows of all tokens [N, ...], given those of this process [n, ...]."""
+        return x
+
+    def own_columns(self, pair: torch.Tensor) -> torch.Tensor:
+        """Return those columns [N, n, Z] of pairs whose rows [n, N, Z] this process has."""
+        return pair
 
     @torch.inference_mode()
     def sample(
@@ -249,7 +265,9 @@ class AlphaFold3(nn.Module):
     ) -> torch.Tensor:
         """Draw structures [S, A, 3], Å (line 15); see `predict`. Graphs are kept for changing parameters."""
         module, size = self.diffusion_module, samples_at_once or samples
-        conditions = module.conditions(inputs, trunk.features, trunk.single, trunk.pair, trunk.relative)
+        conditions = module.conditions(
+            inputs, trunk.features, trunk.single, trunk.pair, trunk.relative, trunk.rows
+        )
         if graphs is not None:
             read = graphs.hold((conditions, inputs.atom_mask, inputs.atom_to_token_index))
             conditions, inputs = read[0], replace(inputs, atom_mask=read[1], atom_to_token_index=read[2])
@@ -258,7 +276,7 @@ class AlphaFold3(nn.Module):
             return torch.cat([module(inputs, conditions, part, sigma) for part in noisy.split(size)])
 
         # the second prediction needs no call before the capture
-        graphed = size >= samples and len(trunk.single) <= MAX_GRAPHED_TOKENS
+        graphed = size >= samples and len(trunk.single) <= self.max_graphed_tokens
         positions = sample_positions(
             denoise,
             inputs.atom_mask,
@@ -279,14 +297,7 @@ class AlphaFold3(nn.Module):
 
 
 def alignment_rows(inputs: AlphaFold3Inputs, draws: Draws, cycle: int, most: int) -> torch.Tensor:
-    """Return the rows of the alignment that a cycle sees: those that are not empty, or a sample of them.
-
-    Args:
-        inputs: the target.
-        draws: random numbers.
-        cycle: number of the cycle.
-        most: largest number of rows.
-    """
+    """Return the rows of the alignment that a cycle sees: those that are not empty, or a sample of them."""
     rows = inputs.msa_mask.any(dim=-1).nonzero()[:, 0]
     if len(rows) <= most:
         return rows

@@ -24,11 +24,7 @@ class Surface:
         self._areas = largest_area(_residue_types(inputs))[token]
 
     def disorder(self, positions: torch.Tensor) -> float:
-        """Return the share of residues whose smoothed relative surface exceeds 0.581; 0 without protein.
-
-        Args:
-            positions: [A, 3], Å.
-        """
+        """Return the share of residues with a smoothed relative surface above 0.581; 0 without protein."""
         points = positions.float().cpu().numpy()[self._atoms]
         return exposed_share(points, self._radii, self._chain, self._residue, self._areas)
 

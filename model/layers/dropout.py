@@ -35,7 +35,7 @@ def dropout(network: nn.Module, seed: int) -> Iterator[None]:
             handles += _drop_update(module, generator, *rule)
         if any(hasattr(child, "update_dropout") for child in module.children()):
             # stacks look for hooks of their blocks and of what these directly contain
-            handles.append(module.register_forward_pre_hook(_do_nothing))
+            handles.append(module.register_forward_pre_hook(lambda module, inputs: None))
         for name, rate in getattr(module, "input_dropout", {}).items():
             hook = _drop_input(generator, rate)
             handles.append(module.get_submodule(name).register_forward_pre_hook(hook))
@@ -44,10 +44,6 @@ def dropout(network: nn.Module, seed: int) -> Iterator[None]:
     finally:
         for handle in handles:
             handle.remove()
-
-
-def _do_nothing(module: nn.Module, inputs: tuple[Any, ...]) -> None:
-    pass
 
 
 def _drop_update(module: nn.Module, generator: torch.Generator, rate: float, shared_axis: int) -> list[Any]:

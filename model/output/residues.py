@@ -13,12 +13,7 @@ from model.output.pdb import fit_pdb, make_structure
 from model.output.provenance import Provenance
 from model.prediction import Prediction
 from model.structure import ChemicalComponent
-from msa.base.residues import RESTYPE_NAMES, RESTYPES
-
-
-def _letters(codes: Sequence[str]) -> str:
-    return "".join(f"{RESTYPES}X"[RESTYPE_NAMES.index(code)] for code in codes)
-
+from msa.base.residues import LETTERS, RESTYPE_NAMES, RESTYPES
 
 # name and formula of each residue in the order of RESTYPE_NAMES
 _RESIDUES = (
@@ -53,7 +48,9 @@ def format_pdb(prediction: Prediction, provenance: Provenance) -> str:
         raise ValueError(f"more than {MAX_PDB_CHAINS} chains do not fit the PDB format; use the mmCIF file")
     if not fit_pdb(prediction.positions):
         raise ValueError("coordinates are not finite or too large for the PDB format; use the mmCIF file")
-    structure = _make_structure(prediction, provenance)
+    structure = make_structure(
+        prediction.structure, prediction.positions, prediction.b_factors, provenance.name, {}
+    )
     confidence = provenance.confidence[0].lower() + provenance.confidence[1:]
     structure.raw_remarks = provenance.pdb_remarks(confidence)
     # among several chains, only SEQRES gives the length of a chain whose last residues have no atoms
@@ -66,17 +63,16 @@ def format_mmcif(
 ) -> str:
     """Format a prediction as mmCIF with the categories of ModelCIF, and pLDDT in B-factors.
 
-    Args:
-        prediction: the prediction.
-        provenance: its origin.
-        templates: the templates of the network's input.
-
     Raises:
         ValueError: a coordinate is not finite.
     """
     tables = prediction.structure
     entities = tuple(
-        replace(entity, sequence=_letters(entity.codes), description=f"protein {number}")
+        replace(
+            entity,
+            sequence="".join(LETTERS.get(code, "X") for code in entity.codes),
+            description=f"protein {number}",
+        )
         for number, entity in enumerate(tables.entities, 1)
     )
     components = {code: _component(code) for code in sorted(set(tables.residue_code))}
@@ -110,12 +106,6 @@ def _add_scores(block: gemmi.cif.Block, prediction: Prediction, provenance: Prov
         if tables.token_count[i] or not is_copy
     ]
     add_metric_values(block, overall, local)
-
-
-def _make_structure(prediction: Prediction, provenance: Provenance) -> gemmi.Structure:
-    return make_structure(
-        prediction.structure, prediction.positions, prediction.b_factors, provenance.name, {}
-    )
 
 
 CONTACT_COLUMNS = (

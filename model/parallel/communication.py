@@ -365,6 +365,12 @@ class RankGroup:
         self._start_pending(work.wait, x.is_cuda, 0 if self.rank == source else x.nbytes, kind).wait()
         return x
 
+    def sum(self, x: torch.Tensor, kind: str) -> torch.Tensor:
+        """Overwrite a contiguous tensor with the sum of those of all ranks, and return it."""
+        work = distributed.all_reduce(x, group=self._process_group, async_op=True)
+        self._start_pending(work.wait, x.is_cuda, x.nbytes, kind).wait()
+        return x
+
     def _start_pending(
         self, wait: Callable[[], object], on_gpu: bool, received_bytes: int, kind: str
     ) -> Pending[None]:

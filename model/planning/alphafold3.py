@@ -7,7 +7,7 @@ the product of a triangle multiplication; in the denoising steps, one copy and t
 
 import functools
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 
 import torch
@@ -16,8 +16,9 @@ from cuda.fused.attention.reference import padded_keys
 from cuda.fused.chunking import CPU_BUDGET
 from model.alphafold2.modules.config import PairConfig
 from model.alphafold3.config import AlphaFold3Config
+from model.alphafold3.inputs import HOST_TOKENS, TEMPLATE_PAIRS
 from model.alphafold3.layers import HEAD_CHANNELS
-from model.alphafold3.network import TRUNK_SCOPES, AlphaFold3
+from model.alphafold3.network import MAX_GRAPHED_TOKENS, TRUNK_SCOPES, AlphaFold3
 from model.layers.graphs import MAX_GRAPH_RESIDUES
 from model.parallel.communication import Shards
 from model.parallel.triangle import exchanged_elements
@@ -69,6 +70,11 @@ class PredictionSize:
         """Structures that a rank draws."""
         return Shards(self.samples, self.ranks).max_count
 
+    @property
+    def divides_tokens(self) -> bool:
+        """Whether a rank has the biases of its tokens only; see `model.parallel.all_atom`."""
+        return self.ranks > 1 and self.tokens > MAX_GRAPHED_TOKENS
+
 
 @dataclass(frozen=True)
 class MemoryPlan:
@@ -117,7 +123,8 @@ def plan_prediction(config: AlphaFold3Config, size: PredictionSize, available: i
     """
     loaded, copies = _parameter_bytes(config, size.half)
     samples = size.own_samples
-    groups = dict.fromkeys(math.ceil(samples / parts) for parts in range(1, samples + 1))
+    most_parts = 1 if size.divides_tokens else samples
+    groups = dict.fromkeys(math.ceil(samples / parts) for parts in range(1, most_parts + 1))
     chunks = CHUNKS if size.on_gpu else (CPU_BUDGET,)
     for elements, group in product(chunks, groups):
         phases = phase_bytes(config, size, group, elements)
@@ -137,9 +144,11 @@ def phase_bytes(config: AlphaFold3Config, size: PredictionSize, group: int, elem
         elements: elements of intermediates held at once.
     """
     square, positions, item, template = size.tokens**2, size.positions, size.item, config.template_pair
-    channels, inner, sampler = config.pair.channels, config.confidence, config.diffusion
+    channels, sampler = config.pair.channels, config.diffusion
     pair, own_pair = square * channels * item, positions * channels * item
     template_pair = positions * template.channels * item
+    # distances and directions of one template, as they are stored and as they are read
+    template_inputs = positions * (config.template_distance_bins * (1 + item) + 3 * (4 + item))
     # columns of a rank's pairs, and parts of them that are sent or received
     columns = 0 if size.ranks == 1 else 2 * own_pair
     msa = min(size.rows, config.msa.rows) * size.tokens * config.msa.channels * item
@@ -150,20 +159,24 @@ def phase_bytes(config: AlphaFold3Config, size: PredictionSize, group: int, elem
     if size.on_gpu and size.tokens <= MAX_GRAPH_RESIDUES:
         resident += 3 * pair + 2 * msa + template_pair
     padded = padded_keys(size.tokens) if size.half else size.tokens
-    biases = sampler.blocks * sampler.heads * size.tokens * padded * (2 if size.half else 4)
+    # the pairs that the sampler has
+    sampled = positions if size.divides_tokens else square
+    sampled_pair = own_pair if size.divides_tokens or size.ranks == 1 else pair + own_pair
+    biases = sampler.blocks * sampler.heads * sampled // size.tokens * padded * (2 if size.half else 4)
     # logits by pairs of the conditions of atoms
-    token_pairs = 2 * square * sampler.atoms.pair_channels * 4
+    token_pairs = sampled * sampler.atoms.pair_channels * 4
     # intermediates of the embedding of atom pairs
     embedded = 4 * 4 * size.atoms * sampler.atoms.keys * sampler.atoms.pair_channels
-    windows, step = _atom_window_bytes(config, size), group * _step_bytes(config, size)
-    # errors of all samples, and contacts
-    scores = (2 * size.own_samples + 1) * square * 4
+    windows, step = _atom_window_bytes(config, size), _step_bytes(config, size, group)
+    # contacts and errors of all samples, those of the last one only with its logits
+    scores = (2 * size.samples - 1) * square * 4
+    last_errors = (2 if size.ranks == 1 else 4) * square * 4
     phases = {
         "embedding": positions * channels * 4 + (own_pair if size.half else 0) + chunk,
         "templates": 2 * own_pair
         + 2 * template_pair
         + max(
-            3 * template_pair + positions * config.template_distance_bins * item,
+            3 * template_pair + template_inputs,
             _pair_block_bytes(template, size, chunk),
             own_pair + template_pair,
         ),
@@ -179,15 +192,14 @@ def phase_bytes(config: AlphaFold3Config, size: PredictionSize, group: int, elem
             _pair_block_bytes(config.pair, size, chunk),
             3 * square * config.single_heads * item + columns,
         ),
-        "gathered pairs": pair + (own_pair if size.ranks > 1 else 0),
-        "conditions": pair + biases + token_pairs + max(windows + embedded, chunk),
-        "steps": pair + biases + windows + step,
-        "heads": 2 * pair
+        "conditions": sampled_pair + biases + token_pairs + max(windows + embedded, chunk),
+        "steps": sampled_pair + biases + windows + step,
+        "heads": 2 * own_pair
         + scores
         + max(
-            _pair_block_bytes(config.pair, replace(size, ranks=1), chunk),
-            chunk,
-            min(chunk, square * 6 * inner.error_bins * 4),
+            _pair_block_bytes(config.pair, size, chunk),
+            columns + 3 * square * config.single_heads * item * (size.ranks > 1),
+            columns + last_errors + chunk,
         ),
     }
     return {name: resident + count for name, count in phases.items()}
@@ -211,8 +223,8 @@ def _atom_window_bytes(config: AlphaFold3Config, size: PredictionSize) -> int:
     return size.atoms * (pairs + 2 * sizes.blocks * 9 * sizes.channels) * 4
 
 
-def _step_bytes(config: AlphaFold3Config, size: PredictionSize) -> int:
-    """Return the bytes of a denoising step for each sample, of whose parts the larger one counts."""
+def _step_bytes(config: AlphaFold3Config, size: PredictionSize, group: int) -> int:
+    """Return the bytes of a denoising step of a group of samples, of whose parts the larger one counts."""
     sampler, sizes = config.diffusion, config.diffusion.atoms
     hidden = 3 * sampler.transition_factor * sampler.channels
     if size.half:
@@ -226,14 +238,23 @@ def _step_bytes(config: AlphaFold3Config, size: PredictionSize) -> int:
         )
     # atoms projected to the channels of tokens
     encoded = 2 * 4 * sampler.channels
-    return max(size.tokens * token, size.atoms * (atom + encoded))
+    tokens = group * size.tokens * token
+    if size.divides_tokens:
+        # normalised tokens of all ranks, and their keys and values
+        gathered = (
+            2 * (sampler.channels + 4 * sampler.heads * HEAD_CHANNELS) if size.half else 12 * sampler.channels
+        )
+        tokens = size.samples * (size.positions // size.tokens * token + size.tokens * gathered)
+    return max(tokens, group * size.atoms * (atom + encoded))
 
 
 def _input_bytes(size: PredictionSize) -> int:
     """Return the bytes of the inputs in the types in which the network reads them."""
     sizes = {"N": size.tokens, "A": size.atoms, "S": size.rows, "T": size.templates}
     item_bytes = {"index": 8, "number": 4}  # flags and one-hot classes are bytes
-    return sum(math.prod(x.shape(sizes)) * item_bytes.get(x.kind or "", 1) for x in ALL_ATOM.values())
+    elsewhere = TEMPLATE_PAIRS if size.on_gpu and size.tokens > HOST_TOKENS else ()
+    arrays = [x for name, x in ALL_ATOM.items() if name not in elsewhere]
+    return sum(math.prod(x.shape(sizes)) * item_bytes.get(x.kind or "", 1) for x in arrays)
 
 
 @functools.lru_cache(maxsize=8)

@@ -6,17 +6,19 @@ It never initialises CUDA, because a process that has done so cannot be forked.
 import gc
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
 from functools import partial
-from typing import TYPE_CHECKING
 
-from cuda.fused.toolchain import build_driver_extension, load_toolchain
+import torch
+
+from cuda.fused.compilation import KernelVariant, compile_variant, load_compiler, record_variants
+from cuda.fused.gpu_model import GpuModel, assume_gpu
+from cuda.fused.toolchain import build_driver_extension, provide_driver_library
+from model.layers.kernels import select_kernels
+from model.planning.kernel_launches import NetworkLaunches
 from model.planning.kernel_request import CompilationStatus, KernelRequest
 from msa.base.services.forks import forked_workers
-
-if TYPE_CHECKING:
-    from cuda.fused.compilation import KernelVariant
 
 # added to the niceness of the workers: a run needs the kernels of its first searches, and torch, sooner
 _NICENESS = 10
@@ -34,31 +36,23 @@ class Compiler:
 
     def compile(self, request: KernelRequest) -> None:
         """Compile kernels; the last report tells the first error."""
-        with ThreadPoolExecutor(1) as background:
-            toolchain = background.submit(load_toolchain)
-            # importing torch takes as long, and is the work here
-            import torch
-
-            from cuda.fused import compilation, gpu_model
-            from model.layers.kernels import select_kernels
-            from model.planning.kernel_launches import NetworkLaunches
-
-            toolchain.result()
-        gpu = gpu_model.GpuModel(request.gpu_name, request.capability)
-        with gpu_model.assume_gpu(gpu):
+        gpu = GpuModel(request.gpu_name, request.capability)
+        with assume_gpu(gpu):
             kernels = select_kernels("fused", "cpu")
-        compilation.load_compiler(gpu)
+        # forked workers inherit what these load
+        provide_driver_library()
+        load_compiler(gpu)
         progress = _Progress(self._report)
         with forked_workers(request.processes, _NICENESS) as pool:
             # fork all workers now: later this thread holds locks that they would inherit
             pool.submit(build_driver_extension)
 
-            def queue(variant: "KernelVariant") -> None:
-                progress.follow(partial(pool.submit, compilation.compile_variant, variant, gpu))
+            def queue(variant: KernelVariant) -> None:
+                progress.follow(partial(pool.submit, compile_variant, variant, gpu))
 
             torch.set_num_threads(_TORCH_THREADS)
             dtype = {"bf16": torch.bfloat16, "fp32": torch.float32}[request.precision]
-            with compilation.record_variants(gpu, queue), torch.inference_mode():
+            with record_variants(gpu, queue), torch.inference_mode():
                 networks = [NetworkLaunches(network, dtype, kernels) for network in request.networks]
                 for network in networks:
                     for launch in network.calls():

@@ -78,11 +78,7 @@ STRUCTURE_COLUMNS = ("prob", "lddt", "alntmscore", "qtmscore", "ttmscore")
 
 
 def parse_columns(text: str, further: Sequence[str] = ()) -> tuple[str, ...]:
-    """Parse a comma-separated list of column names.
-
-    Args:
-        text: the list.
-        further: names in addition to COLUMNS.
+    """Parse a comma-separated list of column names; `further` are allowed in addition to COLUMNS.
 
     Raises:
         ValueError: an unknown name; the message lists the known names.

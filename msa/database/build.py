@@ -371,12 +371,9 @@ def open_or_build_database(
 def database_path(
     path: str | os.PathLike[str], cache_dir: Path, molecule: Literal["protein", "rna"] = PROTEIN
 ) -> Path:
-    """Return the folder that `open_or_build_database` opens; a folder in the cache may not exist yet.
+    """Return the folder that `open_or_build_database` opens, given the same arguments.
 
-    Args:
-        path: see `open_or_build_database`.
-        cache_dir: folder for built databases.
-        molecule: see BuildSettings.
+    A folder in the cache may not exist yet.
 
     Raises:
         MissingError: there is no such path.

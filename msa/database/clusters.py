@@ -119,12 +119,9 @@ def read_clusters(path: str | os.PathLike[str]) -> ClusterTable:
 
 
 class ClusterBuilder:
-    """The assignment of sequences to the clusters of a table while a database is built.
+    """The assignment of sequences to the clusters of a table (see `read_clusters`) while a database is built.
 
     The table and the hashed ids of all sequences are kept in memory: at most about 100 bytes per sequence.
-
-    Args:
-        path: the table; see `read_clusters`.
 
     Raises:
         InputError: the table is invalid.

@@ -134,11 +134,6 @@ def check_clusters(
 def check_part_files(files: dict[str, np.ndarray], manifest: DatabaseManifest, folder: Path) -> None:
     """Check the indices in the whole database, and the lengths of its sample.
 
-    Args:
-        files: content of each file, by name.
-        manifest: manifest of a part of a split database.
-        folder: the part.
-
     Raises:
         InputError: an index is not in the whole database or not in its order, or the sample's residues and
             lengths contradict each other; names the file.
@@ -159,11 +154,6 @@ def check_part_files(files: dict[str, np.ndarray], manifest: DatabaseManifest, f
 
 def check_small_files(files: dict[str, np.ndarray], manifest: DatabaseManifest, folder: Path) -> None:
     """Compare the checksums of all indices, and of residues and headers up to SMALL_FILE_BYTES.
-
-    Args:
-        files: content of each file, by name.
-        manifest: manifest of the database.
-        folder: the database.
 
     Raises:
         InputError: a file differs from its checksum; names it.

@@ -29,7 +29,7 @@ class EvalueFunction(Protocol):
         reversed_scores: np.ndarray | None = None,
         /,
     ) -> np.ndarray:
-        """Return E-values, float64 [n]; those above `Selection.max_evalue` may be infinite.
+        """Return E-values, float64 [n].
 
         Without `Selection.max_aligned`, those up to `Selection.max_evalue` may be 0.
 
@@ -44,7 +44,7 @@ class EvalueFunction(Protocol):
 
 
 def evalues_of_passing(passes: np.ndarray) -> np.ndarray:
-    """Return 0 for candidates that pass, bool [n], and infinity for others, as `EvalueFunction` allows."""
+    """Return 0 for candidates that pass, bool [n], and infinity for others."""
     return np.where(passes, 0.0, math.inf)
 
 

@@ -1,13 +1,12 @@
 """The statistics of pairs of a query and a target in one search: E-values and corrections of scores."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from msa.profile.gumbel import GumbelParameters
-from msa.profile.statistics import are_evalues_at_most, evalues, length_factors, reversed_excess
+from msa.profile.statistics import evalues, length_factors, reversed_excess
 
 
 @dataclass(frozen=True)
@@ -77,38 +76,16 @@ class PairStatistics:
         """The factors of E-values that are due to the lengths of the targets, float64 [n]."""
         return length_factors(self.target_lengths, self.typical_targets)
 
-    def evalues(self, scores: np.ndarray, max_evalue: float = math.inf) -> np.ndarray:
-        """Compute E-values.
-
-        Args:
-            scores: int [n].
-            max_evalue: larger E-values may be returned as infinity.
-
-        Returns:
-            float64 [n].
-        """
-        lengths, residues, factors = self.target_lengths, self.database_residues, self.length_factors
-        limit = max_evalue / factors.min(initial=1.0)
-        values = evalues(scores, self.query_lengths, lengths, residues, self.parameters, limit, self.k)
-        return np.asarray(values * factors)
-
-    def are_evalues_at_most(self, max_evalue: float, scores: np.ndarray, alone: bool = False) -> np.ndarray:
-        """Return whether E-values are at most a limit, bool [n].
-
-        Args:
-            max_evalue: the limit.
-            scores: int [n].
-            alone: compare the E-values for databases of each target alone.
-        """
-        lengths = self.target_lengths
-        factors, residues = (lengths, 1) if alone else (self.length_factors, self.database_residues)
-        arguments = scores, self.query_lengths, lengths, residues, self.parameters, self.k
-        return are_evalues_at_most(max_evalue, factors, *arguments)
+    def evalues(self, scores: np.ndarray) -> np.ndarray:
+        """Compute the E-values of scores, int [n], float64 [n]."""
+        lengths, residues = self.target_lengths, self.database_residues
+        values = evalues(scores, self.query_lengths, lengths, residues, self.parameters, self.k)
+        return np.asarray(values * self.length_factors)
 
     def pair_evalues(self, scores: np.ndarray) -> np.ndarray:
         """Compute the E-values of scores, int [n], for databases of each target alone, float64 [n]."""
         lengths = self.target_lengths
-        values = evalues(scores, self.query_lengths, lengths, 1, self.parameters, k=self.k)
+        values = evalues(scores, self.query_lengths, lengths, 1, self.parameters, self.k)
         return np.asarray(values * lengths)
 
     def reversed_excess(self, reversed_scores: np.ndarray) -> np.ndarray:

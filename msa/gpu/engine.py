@@ -18,8 +18,7 @@ from msa.database.sequence_arrays import SequenceArrays
 from msa.engines.engine import Candidates, EngineRequest
 from msa.engines.query_profile import QueryProfile
 from msa.gpu.device.process_state import short_switch_interval
-from msa.gpu.group import GpuGroup, align_pairs
-from msa.gpu.worker.interface import GpuWorker
+from msa.gpu.group import GpuGroup, GpuWorker, align_pairs
 
 if TYPE_CHECKING:
     from msa.gpu.remote_worker import RemoteScoring

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -14,13 +15,14 @@ from cuda.alignment import AlignmentPaths
 from msa.database.sequence_arrays import SequenceArrays
 from msa.engines.engine import Candidates, EngineRequest, merge_best_targets
 from msa.engines.query_profile import QueryProfile
-from msa.gpu.worker.interface import (
-    ALIGNMENT_THREADS,
-    AligningWorker,
-    AlignmentBatch,
-    FilteredBatch,
-    GpuWorker,
-)
+from msa.gpu.worker.interface import ALIGNMENT_THREADS
+
+if TYPE_CHECKING:
+    from msa.gpu.remote_worker import RemoteAligner, RemoteAlignmentBatch, RemoteFilteredBatch, RemoteWorker
+    from msa.gpu.worker.local_worker import LocalAlignmentBatch, LocalFilteredBatch, LocalWorker
+
+GpuWorker: TypeAlias = "LocalWorker | RemoteWorker"
+AlignmentBatch: TypeAlias = "LocalAlignmentBatch | RemoteAlignmentBatch"
 
 _ALIGNED_QUERIES, _ALIGNED_PAIRS = 48, 8192
 """Maximum queries and target pairs of a batch that is aligned without a filter; a single query may have more
@@ -79,7 +81,7 @@ class GpuGroup:
 
     def _candidates(
         self,
-        batches: Sequence[FilteredBatch],
+        batches: "Sequence[LocalFilteredBatch | RemoteFilteredBatch]",
         request: EngineRequest,
         first_query: int,
         cancelled: threading.Event,
@@ -101,7 +103,7 @@ class GpuGroup:
 
 
 def align_pairs(
-    workers: Sequence[AligningWorker],
+    workers: "Sequence[GpuWorker | RemoteAligner]",
     pairs: Iterable[tuple[QueryProfile, np.ndarray]],
     request: EngineRequest,
 ) -> Iterator[Candidates]:

@@ -5,24 +5,20 @@ GPUs would share one interpreter, and four GPUs would be no faster than two.
 """
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
 from itertools import count
 from typing import Any, TypeAlias
 
-import numpy as np
-
 from msa.base.progress import CompileProgress
 from msa.base.services.service import Service
 from msa.database.database import TargetDatabase
 from msa.database.sequence_arrays import SequenceArrays
-from msa.engines.engine import Candidates, EngineRequest
 from msa.engines.query_profile import QueryProfile
 from msa.engines.scored_batch import AlignedBatch, Scores, ScoringRules
 from msa.engines.settings import SearchSettings
 from msa.gpu.device.devices import Gpu
-from msa.gpu.group import align_pairs
 from msa.gpu.worker.interface import BestTargets, GpuSettings
 from msa.gpu.worker.process_start import GpuProcess
 from msa.gpu.worker.worker_process import share_sequences
@@ -52,7 +48,7 @@ def start_remote_workers(
 
 
 class RemoteAlignmentBatch:
-    """A batch on a GPU of another process; implements msa.gpu.worker.interface.AlignmentBatch."""
+    """A batch on a GPU of another process, with the methods of `LocalAlignmentBatch`."""
 
     def __init__(self, request: SendRequest, number: int, started: "Future[Any]") -> None:
         self._started = started
@@ -60,7 +56,7 @@ class RemoteAlignmentBatch:
 
 
 class RemoteAligner:
-    """Alignments on a GPU that the process of a search drives; implements msa.engines.engine.Aligner."""
+    """Alignments on a GPU that another process drives."""
 
     def __init__(self, request: SendRequest) -> None:
         self._request, self._batch_numbers = request, count()
@@ -73,15 +69,9 @@ class RemoteAligner:
         started = self._request("alignment_batch", number, list(queries), share_sequences(targets))
         return RemoteAlignmentBatch(self._request, number, started)
 
-    def align(
-        self, pairs: Iterable[tuple[QueryProfile, np.ndarray]], request: EngineRequest
-    ) -> Iterator[Candidates]:
-        """Align each query to its targets and yield its candidates."""
-        return align_pairs([self], pairs, request)
-
 
 class RemoteWorker(RemoteAligner):
-    """A GPU driven by a separate process; implements msa.gpu.worker.interface.GpuWorker.
+    """A GPU driven by a separate process, with the methods of `LocalWorker`.
 
     Args:
         process: the process, just started; it ends with this object.
@@ -148,7 +138,7 @@ class RemoteWorker(RemoteAligner):
 
 
 class RemoteFilteredBatch(RemoteAlignmentBatch):
-    """A batch that is filtered first; implements msa.gpu.worker.interface.FilteredBatch."""
+    """A batch that is filtered first."""
 
     def best(self) -> "Future[BestTargets]":
         """Return the result of the filter."""
@@ -160,9 +150,6 @@ class RemoteScoring:
 
     Scoring takes as much time of an interpreter as everything else in a search with many queries, and begins
     with the import of numba and the loading of compiled kernels. Here, the GPU would wait for it.
-
-    Args:
-        service: the process; see `ScoringHandler`.
     """
 
     def __init__(self, service: Service) -> None:
@@ -172,11 +159,6 @@ class RemoteScoring:
 
     def submit(self, batch: AlignedBatch, database: TargetDatabase, rules: ScoringRules) -> "Future[Scores]":
         """Score candidates.
-
-        Args:
-            batch: the candidates.
-            database: the database that is searched.
-            rules: of the scores.
 
         Returns:
             Their scores, in the future; raises ServiceEnded if the process ends, which it also does if it
@@ -200,12 +182,7 @@ class RemoteScoring:
 
 
 class _SummedProgress:
-    """Compilation progress, summed over all processes.
-
-    Args:
-        processes: number of processes.
-        progress: called with the sums.
-    """
+    """Compilation progress, summed over all processes."""
 
     def __init__(self, processes: int, progress: CompileProgress) -> None:
         self._progress, self._lock = progress, threading.Lock()

@@ -85,10 +85,7 @@ class _Decompressor(io.RawIOBase):
 
 @contextlib.contextmanager
 def open_input(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """Open a file for reading its decompressed bytes, without a byte-order mark.
-
-    Args:
-        path: the file; `-` is standard input.
+    """Open a file, or standard input (`-`), for reading its decompressed bytes without a byte-order mark.
 
     Yields:
         a buffered binary stream. Reading from it raises InputError if a compressed file is truncated or

@@ -164,14 +164,11 @@ def read_nucleotides(stream: BinaryIO, name: str) -> Iterator[FastaRecord]:
 
 
 def read_fasta(path: str | os.PathLike[str]) -> Iterator[FastaRecord]:
-    """Read the records of a FASTA file one by one.
+    """Read the records of a FASTA file, or of standard input (`-`), one by one.
 
     Lower case becomes upper case; whitespace, blank lines and stop codons (`*`) at the end of a sequence are
     dropped; other stop codons become X; compression is recognised by content. Rows of annotations
     (`msa.io.molecules.is_annotation`) are skipped.
-
-    Args:
-        path: the file; `-` is standard input.
 
     Yields:
         the records; a JoinedRecord for a complex, whose chains ColabFold joins with `:`; an

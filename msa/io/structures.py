@@ -391,11 +391,7 @@ def _describe_molecules(structure: gemmi.Structure, names: dict[str, tuple[str, 
 
 
 def _rename_residues(structure: gemmi.Structure, keep_modified: bool) -> list[str]:
-    """Give modified residues, and those with names of force fields, the names of their amino acids.
-
-    Args:
-        structure: the structure.
-        keep_modified: rename only those with names of force fields.
+    """Give residues with names of force fields, and modified ones unless kept, those of amino acids.
 
     Returns:
         Lines about the replaced and the unknown residues of the first model.

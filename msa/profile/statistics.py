@@ -13,12 +13,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from msa.profile import compiled_statistics
-from msa.profile.compiled_statistics import start_positions
+from msa.profile.compiled_statistics import fill_evalues, start_positions
 from msa.profile.gumbel import GumbelParameters
 
 _LN2 = math.log(2.0)
-_ROOT_OF_2_PI = math.sqrt(2.0 * math.pi)
 
 CHANCE_FRACTION = 0.2
 """Fraction of chance pairs whose reversed-profile score exceeds the threshold of the correction."""
@@ -46,7 +44,6 @@ def evalues(
     target_lengths: np.ndarray,
     database_residues: int,
     parameters: GumbelParameters,
-    max_evalue: float = math.inf,
     k: float | np.ndarray | None = None,
 ) -> np.ndarray:
     """Compute the expected number of chance alignments with at least each score in the whole database.
@@ -57,52 +54,20 @@ def evalues(
         target_lengths: int [n], residues.
         database_residues: residues of the whole database, even if only a part of it is searched.
         parameters: see GumbelParameters.
-        max_evalue: larger E-values may be returned as infinity, which saves computing them.
         k: replaces K of the parameters; float64 [n] for a K of each alignment.
 
     Returns:
         float64 [n], ≥ 0.
     """
-    k = parameters.k if k is None else k
-    alignments = _Alignments.of(scores, query_lengths, target_lengths, k)
-    if max_evalue == math.inf:
-        return _all_evalues(alignments, database_residues, parameters)
-    # only few candidates of a search have a lower bound up to the limit
-    bounds = _evalue_lower_bounds(alignments, database_residues, parameters)
-    expected, small = np.full(len(scores), math.inf), np.flatnonzero(bounds <= max_evalue)
-    expected[small] = _all_evalues(alignments.subset(small), database_residues, parameters)
+    count, p = len(scores), parameters
+    # a database file that is truncated during the search reads as zeros, until the search notices
+    lengths, expected = np.maximum(target_lengths.astype(np.int64), 1), np.empty(count)
+    fill_evalues(
+        scores.astype(np.int64), _for_each(query_lengths, count, np.int64), lengths,
+        _for_each(p.k if k is None else k, count, np.float64), database_residues,
+        (p.lambda_, p.a, p.b, p.alpha, p.beta, p.sigma, p.tau), expected,
+    )  # fmt: skip
     return expected
-
-
-def are_evalues_at_most(
-    max_evalue: float,
-    factors: np.ndarray,
-    scores: np.ndarray,
-    query_lengths: int | np.ndarray,
-    target_lengths: np.ndarray,
-    database_residues: int,
-    parameters: GumbelParameters,
-    k: float | np.ndarray | None = None,
-) -> np.ndarray:
-    """Return whether E-values, multiplied by factors, are at most a limit.
-
-    Most E-values are far from the limit, and bounds are enough for them.
-
-    `max_evalue` is the limit, and `factors` are float64 or int [n], > 0. The other arguments are those of
-    `evalues`.
-
-    Returns:
-        bool [n].
-    """
-    k = parameters.k if k is None else k
-    alignments = _Alignments.of(scores, query_lengths, target_lengths, k)
-    at_most = _evalue_lower_bounds(alignments, database_residues, parameters) * factors <= max_evalue
-    small = np.flatnonzero(at_most)
-    bounds = _evalue_upper_bounds(alignments.subset(small), database_residues, parameters)
-    close = small[bounds * factors[small] > max_evalue]
-    values = _all_evalues(alignments.subset(close), database_residues, parameters)
-    at_most[close] = values * factors[close] <= max_evalue
-    return at_most
 
 
 def corrected_scores(
@@ -241,7 +206,7 @@ class _StartBounds:
 @functools.lru_cache(8)
 def _start_bounds(parameters: GumbelParameters) -> _StartBounds:
     lengths, scores = _TABULATED_LENGTHS, np.arange(MAX_TABULATED_SCORE + 1)
-    means, deviations, _ = (each[:, None] for each in _alignment_lengths(scores, parameters))
+    means, deviations = (each[:, None] for each in _alignment_lengths(scores, parameters))
     starts, fits = (_ROUNDING * each for each in np.vectorize(start_positions)(lengths, means, deviations))
     # start positions increase with the length, up to the next of which a bound applies
     shares = np.concatenate([starts[:, :-1] / lengths[1:], 1.0 - means / lengths[-1]], axis=1)
@@ -253,95 +218,14 @@ def _for_each(value: float | np.ndarray, count: int, dtype: type) -> np.ndarray:
     return value if isinstance(value, np.ndarray) else np.full(count, value, dtype)
 
 
-@dataclass(frozen=True, eq=False)
-class _Alignments:
-    """The numbers of several alignments on which their E-values depend.
+def _alignment_lengths(scores: np.ndarray, parameters: GumbelParameters) -> tuple[np.ndarray, np.ndarray]:
+    """Return mean and standard deviation of the residues that alignments cover in a sequence, float64 [n].
 
-    Args:
-        scores: int64 [n], raw scores.
-        query_lengths: int64 [n], residues.
-        target_lengths: int64 [n], residues.
-        k: float64 [n], K of the query's scores.
-    """
-
-    scores: np.ndarray
-    query_lengths: np.ndarray
-    target_lengths: np.ndarray
-    k: np.ndarray
-
-    @classmethod
-    def of(
-        cls,
-        scores: np.ndarray,
-        query_lengths: int | np.ndarray,
-        target_lengths: np.ndarray,
-        k: float | np.ndarray,
-    ) -> "_Alignments":
-        """Return alignments whose query lengths and K are given for each, or as one number for all."""
-        # a database file that is truncated during the search reads as zeros, until the search notices
-        count, lengths = len(scores), np.maximum(target_lengths.astype(np.int64), 1)
-        query_lengths = _for_each(query_lengths, count, np.int64)
-        return cls(scores.astype(np.int64), query_lengths, lengths, _for_each(k, count, np.float64))
-
-    def subset(self, indices: np.ndarray) -> "_Alignments":
-        """Return the alignments with these indices, int64 [m]."""
-        arrays = self.scores, self.query_lengths, self.target_lengths, self.k
-        return _Alignments(*(array[indices] for array in arrays))
-
-
-def _evalue_lower_bounds(alignments: _Alignments, residues: int, parameters: GumbelParameters) -> np.ndarray:
-    """Return lower bounds of E-values, float64 [n].
-
-    The expected number of start positions is at least the residues that an alignment of mean length leaves.
-    """
-    p, scores, lengths = parameters, alignments.scores, alignments.target_lengths
-    mean_lengths = p.a * scores + p.b
-    query_starts = np.maximum(alignments.query_lengths - mean_lengths, 0.0)
-    target_starts = np.maximum(lengths - mean_lengths, 0.0)
-    areas = _ROUNDING * query_starts * target_starts
-    return areas * alignments.k * np.exp(-p.lambda_ * scores) * residues / lengths
-
-
-def _evalue_upper_bounds(alignments: _Alignments, residues: int, parameters: GumbelParameters) -> np.ndarray:
-    """Return upper bounds of E-values, float64 [n].
-
-    The expected number of start positions exceeds the residues that an alignment of mean length leaves, but
-    at least 0, by at most the standard deviation of the length divided by √(2π).
-    """
-    scores, lengths = alignments.scores, alignments.target_lengths
-    mean_lengths, deviations, covariances = _alignment_lengths(scores, parameters)
-    excess = deviations / _ROOT_OF_2_PI
-    query_starts = np.maximum(alignments.query_lengths - mean_lengths, 0.0) + excess
-    target_starts = np.maximum(lengths - mean_lengths, 0.0) + excess
-    areas = (query_starts * target_starts + np.maximum(covariances, 0.0)) / _ROUNDING
-    return areas * alignments.k * np.exp(-parameters.lambda_ * scores) * residues / lengths
-
-
-def _all_evalues(alignments: _Alignments, residues: int, parameters: GumbelParameters) -> np.ndarray:
-    """Compute E-values of any size, float64 [n]."""
-    p, a, expected = parameters, alignments, np.empty(len(alignments.scores))
-    compiled_statistics.fill_evalues(
-        a.scores, a.query_lengths, a.target_lengths, a.k, residues,
-        (p.lambda_, p.a, p.b, p.alpha, p.beta, p.sigma, p.tau), expected,
-    )  # fmt: skip
-    return expected
-
-
-def _alignment_lengths(
-    scores: np.ndarray, parameters: GumbelParameters
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the distribution of the residues that alignments cover in query and target.
-
-    In either sequence, an alignment with score y covers a normally distributed number of residues with mean
-    a y + b and variance α y + β; the covariance of the two numbers is σ y + τ.
-
-    Returns:
-        Means, standard deviations and covariances, float64 [n].
+    With score y, their number has a normal distribution with mean a y + b and variance α y + β.
     """
     p = parameters
     deviations = np.sqrt(np.maximum(2.0 * p.alpha / p.lambda_, p.alpha * scores + p.beta))
-    covariances = np.maximum(2.0 * p.sigma / p.lambda_, p.sigma * scores + p.tau)
-    return p.a * scores + p.b, deviations, covariances
+    return p.a * scores + p.b, deviations
 
 
 def map_numbers(function: Callable[[float], float], arguments: np.ndarray) -> np.ndarray:

@@ -4,8 +4,6 @@ The CPU engine is imported only when it is selected: it needs numba, which takes
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
 
 from msa.base.progress import CompileProgress
 from msa.database.sequence_arrays import SequenceArrays
@@ -14,40 +12,26 @@ from msa.gpu.device.devices import GpuUnavailable, find_gpu
 from msa.gpu.device.hardware import gpu_numbers, has_nvidia_hardware
 from msa.gpu.device.opening import open_in_background
 from msa.gpu.engine import GpuEngine
+from msa.gpu.group import GpuWorker
 from msa.gpu.remote_worker import RemoteScoring, start_remote_workers
-from msa.gpu.worker.interface import GpuSettings, GpuWorker
+from msa.gpu.worker.interface import GpuSettings
 from msa.gpu.worker.process_start import GpuProcess
 
 
-@dataclass(frozen=True)
-class EngineSettings:
-    """The devices of a search engine, and its use of GPU memory.
-
-    Args:
-        device: "auto", "cpu", "cuda" (the first GPU), "cuda:N" or "cuda:N,N,…"; "auto" selects the first GPU
-            if it works, otherwise the CPU.
-        kernels: folder in which compiled GPU kernels are cached.
-        memory_fraction: maximum fraction of each GPU's free memory that the search may use.
-        max_database_bytes: maximum memory that the database may use on each GPU; None for no limit.
-    """
-
-    device: str
-    kernels: Path
-    memory_fraction: float = 0.9
-    max_database_bytes: int | None = None
-
-
 def create_engine(
-    settings: EngineSettings,
+    device: str,
+    settings: GpuSettings,
     on_fallback: Callable[[str], None],
     compile_progress: CompileProgress = lambda done, needed: None,
     targets: SequenceArrays | None = None,
     started: GpuProcess | None = None,
 ) -> Engine:
-    """Create the engine that the settings select.
+    """Create the search engine of a device.
 
     Args:
-        settings: see EngineSettings.
+        device: "auto", "cpu", "cuda" (the first GPU), "cuda:N" or "cuda:N,N,…"; "auto" selects the first GPU
+            if it works, otherwise the CPU.
+        settings: see GpuSettings.
         on_fallback: called with a one-line reason if the device is "auto", and the CPU is selected because
             the machine's GPU cannot be used.
         compile_progress: called with the number of GPU kernels compiled so far and the number known to be
@@ -59,42 +43,40 @@ def create_engine(
     Raises:
         GpuUnavailable: a requested GPU cannot be used.
     """
-    if settings.device == "cpu":
-        return _cpu_engine()
-    gpus = gpu_numbers(settings.device)
-    if len(gpus) > 1:
-        return _multi_gpu_engine(gpus, settings, compile_progress)
-    engine = _single_gpu_engine(gpus[0], settings, on_fallback, compile_progress, targets, started)
-    return engine or _cpu_engine()
+    if device != "cpu":
+        gpus = gpu_numbers(device)
+        if len(gpus) > 1:
+            return _multi_gpu_engine(gpus, settings, compile_progress)
+        try:
+            return _single_gpu_engine(gpus[0], settings, compile_progress, targets, started)
+        except GpuUnavailable as error:
+            if device != "auto":
+                raise
+            if has_nvidia_hardware():
+                on_fallback(f"searching on the CPU: {error.reason}")
+    from msa.cpu.engine import CpuEngine  # imports numba
+
+    return CpuEngine()
 
 
 def _single_gpu_engine(
     number: int,
-    settings: EngineSettings,
-    on_fallback: Callable[[str], None],
+    settings: GpuSettings,
     compile_progress: CompileProgress,
     targets: SequenceArrays | None,
     started: GpuProcess | None,
-) -> Engine | None:
-    """Create the engine for one GPU; return None if the device is "auto" and the GPU cannot be used.
+) -> Engine:
+    """Create the engine for one GPU.
 
     Streaming a database takes many more kernel launches, each of which would wait for the interpreter lock
     while other threads merge and write, so a separate process is faster. For a database that fits in GPU
     memory, starting that process takes too long, unless it was started ahead.
     """
-    gpu_settings = _gpu_settings(settings)
-    try:
-        if started is None and _exceeds(targets, settings.max_database_bytes):
-            started = GpuProcess(number)
-        if started is not None:
-            return _process_engine(started, gpu_settings, compile_progress)
-        return _resident_engine(number, gpu_settings, compile_progress)
-    except GpuUnavailable as error:
-        if settings.device != "auto":
-            raise
-        if has_nvidia_hardware():
-            on_fallback(f"searching on the CPU: {error.reason}")
-        return None
+    if started is None and _exceeds(targets, settings.max_database_bytes):
+        started = GpuProcess(number)
+    if started is not None:
+        return _process_engine(started, settings, compile_progress)
+    return _resident_engine(number, settings, compile_progress)
 
 
 def _exceeds(targets: SequenceArrays | None, max_bytes: int | None) -> bool:
@@ -139,11 +121,11 @@ def _resident_engine(number: int, settings: GpuSettings, compile_progress: Compi
 
 
 def _multi_gpu_engine(
-    gpus: Sequence[int], settings: EngineSettings, compile_progress: CompileProgress
+    gpus: Sequence[int], settings: GpuSettings, compile_progress: CompileProgress
 ) -> Engine:
     """Create the engine for several GPUs, each with its own process."""
     processes = [GpuProcess(gpu) for gpu in gpus]
-    workers = start_remote_workers(processes, _gpu_settings(settings), compile_progress)
+    workers = start_remote_workers(processes, settings, compile_progress)
     gpu_by_capability = {worker.gpu.capability: worker.gpu for worker in workers}
     if len(gpu_by_capability) > 1:
         one, other, *_ = gpu_by_capability.values()
@@ -152,16 +134,3 @@ def _multi_gpu_engine(
             f"{other.name} ({other.number})"
         )
     return GpuEngine(workers)
-
-
-def _gpu_settings(settings: EngineSettings) -> GpuSettings:
-    gpu_settings = GpuSettings(settings.kernels, settings.memory_fraction)
-    if settings.max_database_bytes is not None:
-        gpu_settings = replace(gpu_settings, max_database_bytes=settings.max_database_bytes)
-    return gpu_settings
-
-
-def _cpu_engine() -> Engine:
-    from msa.cpu.engine import CpuEngine  # imports numba
-
-    return CpuEngine()

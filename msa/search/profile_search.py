@@ -16,7 +16,6 @@ from msa.engines.engine import (
     EngineRequest,
     Selection,
     all_alignments,
-    evalues_of_passing,
 )
 from msa.engines.hits import Hits, QueryHits
 from msa.engines.pair_statistics import PairStatistics, QueryStatistics
@@ -39,8 +38,6 @@ _BATCHES_AHEAD, _BATCHES_AHEAD_IN_PROCESS = 3, 5
 """Number of batches that are scored while an earlier one is, if GPUs align: further alignments of a batch
 take about as long as its filter, and mostly wait for the GPU. The second number is for batches that another
 process scores, which does not delay this one."""
-
-"""Maximum number of batches that are submitted one after the other, which limits their memory."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -204,19 +201,10 @@ class ProfileSearch:
         reversed_scores: np.ndarray | None = None,
     ) -> np.ndarray:
         """Return the E-values of candidates that are not aligned yet; see `Selection`."""
-        pairs, limit = self._pairs(queries, targets), self._max_candidate_evalue
+        pairs = self._pairs(queries, targets)
         if reversed_scores is not None:
-            excess = pairs.reversed_excess(reversed_scores)
-            scores = np.maximum(scores.astype(np.int64) - excess, 0)
-        if self._limits_early:
-            return pairs.evalues(scores, limit)
-        if reversed_scores is None:
-            return evalues_of_passing(pairs.are_evalues_at_most(limit, scores))
-        # the others have passed before
-        passes, changed = np.ones(len(targets), bool), np.flatnonzero(excess)
-        pairs = self._pairs(queries[changed], targets[changed])
-        passes[changed] = pairs.are_evalues_at_most(limit, scores[changed])
-        return evalues_of_passing(passes)
+            scores = np.maximum(scores.astype(np.int64) - pairs.reversed_excess(reversed_scores), 0)
+        return pairs.evalues(scores)
 
     def _longest_targets(self, query: int) -> np.ndarray:
         statistics, residues = self._queries[query], self._database.total_residues

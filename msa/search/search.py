@@ -115,14 +115,7 @@ def _search_each(
 def prepared_engine(
     engine: Engine | None, database: TargetDatabase, queries: Sequence[FastaRecord], keep_all: bool = False
 ) -> Engine:
-    """Return an engine that searches a database, after announcing the queries.
-
-    Args:
-        engine: filters and aligns; None is the CPU engine.
-        database: the database.
-        queries: the queries.
-        keep_all: see WindowedEngine.
-    """
+    """Return an engine, that of the CPU if there is none, that searches a database for announced queries."""
     if engine is None:
         from msa.cpu.engine import CpuEngine  # imports numba
 

@@ -164,10 +164,6 @@ def _border(buffers: StreamBuffers, residues: int) -> Any:
 
     It covers all residues, at most BORDER_SPAN + BORDER_OVERHANG, and fewer if memory is short.
 
-    Args:
-        buffers: buffers of the stream that uses it.
-        residues: bytes of all targets.
-
     Raises:
         Exception: the error of the driver, if memory is too short even for _MIN_BORDER_SPAN.
     """

@@ -177,13 +177,6 @@ def _unreachable_residues(
     the unreachable residues, H is the same in all cells on the path and not higher in others, so no decision
     along the path changes.
 
-    Args:
-        rows: the launcher of the call.
-        query: int32 [n].
-        ends: int32 [n, 3].
-        gap_open: half-bits.
-        gap_extend: half-bits.
-
     Returns:
         int64 [n].
     """

@@ -10,7 +10,7 @@ import torch
 from cuda.fused.attention.reference import AttentionWeights
 from cuda.fused.dispatch import check_shapes, implementation_module, needs_gradients, resolve_implementation
 
-__all__ = ["AttentionWeights", "add_attention", "attend", "attention"]
+__all__ = ["AttentionWeights", "attend", "attention"]
 
 WEIGHT_AXES = ("C", "C", "C H D", "C H D", "C H D", "C H D", "H D", "H D O", "O")
 
@@ -52,29 +52,12 @@ def attention(
     return result
 
 
-def add_attention(
-    x: torch.Tensor,
-    weights: AttentionWeights,
-    mask: torch.Tensor | None = None,
-    pair_bias: torch.Tensor | None = None,
-    *,
-    implementation: str = "auto",
-) -> torch.Tensor:
-    """Add the update to x [B, L, C] in place, and return x.
-
-    Same arguments and errors as `attention`.
-    """
-    _check_arguments(x, weights, mask, pair_bias)
-    module = implementation_module("attention", implementation, x.device)
-    result: torch.Tensor = module.attention(x, weights, mask, pair_bias, add=True)
-    return result
-
-
 def attend(
     projected: torch.Tensor,
     gating_bias: torch.Tensor,
     pair_bias: torch.Tensor,
     *,
+    first_query: int = 0,
     implementation: str = "auto",
 ) -> torch.Tensor:
     """Compute gated attention of projected inputs: softmax(q kᵀ D^−½ + bias) v · sigmoid(g + b).
@@ -82,11 +65,12 @@ def attend(
     Args:
         projected: [B, L, 4 H D], queries, keys, values and gates; the kernels take heads as `attention` does.
         gating_bias: [H, D].
-        pair_bias: [H, L, L], or with padded keys; see `attention`.
+        pair_bias: [H, Q, L], or with padded keys; see `attention`.
+        first_query: position of the first of Q consecutive queries.
         implementation: see `cuda.fused.dispatch.resolve_implementation`.
 
     Returns:
-        [B, L, H D].
+        [B, Q, H D].
 
     Raises:
         ValueError: shapes disagree, or the implementation does not support these tensors.
@@ -96,12 +80,12 @@ def attend(
         {
             "projected": (projected, "B L *"),
             "gating_bias": (gating_bias, "H D"),
-            "pair_bias": (pair_bias, "H L *"),
+            "pair_bias": (pair_bias, "H Q *"),
         },
     )
     module = implementation_module("attention", implementation, projected.device)
-    gated = projected.new_empty(*projected.shape[:2], gating_bias.numel())
-    module.attend(projected, gating_bias, None, pair_bias, gated)
+    gated = projected.new_empty(len(projected), pair_bias.shape[1], gating_bias.numel())
+    module.attend(projected, gating_bias, None, pair_bias, gated, first_query=first_query)
     return gated
 
 

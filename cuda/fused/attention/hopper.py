@@ -43,6 +43,7 @@ def attend(
     pair_bias: torch.Tensor | None,
     gated: torch.Tensor,
     statistics: tuple[torch.Tensor, torch.Tensor] | None = None,
+    first_query: int = 0,
 ) -> None:
     """Compute gated attention of projected inputs; same arguments and errors as `triton.attend`.
 
@@ -52,6 +53,7 @@ def attend(
         pair_bias = pair_bias[0]
     supported = (
         projected.dtype == torch.bfloat16
+        and gated.shape[1] == projected.shape[1]
         and tma_aligned(projected)
         and tma_aligned(gated)
         and gating_bias.shape[1] == WIDTH.value
@@ -61,7 +63,7 @@ def attend(
         and projected.shape[1] >= (MIN_LENGTH * 3 // 2 if projected.shape[0] <= FEW_ROWS else MIN_LENGTH)
     )
     if not supported:
-        return triton.attend(projected, gating_bias, mask, pair_bias, gated, statistics)
+        return triton.attend(projected, gating_bias, mask, pair_bias, gated, statistics, first_query)
     tile = {"ROWS": ROWS.value, "QUERIES": QUERIES.value}
     launch = triton.prepare_core(projected, gating_bias, mask, pair_bias, gated, statistics, **tile)
     if launch.blocks:

@@ -153,9 +153,6 @@ def write_gradients(inputs: GradientInputs) -> tuple[bool, torch.Tensor | None]:
     These are dB for 16-byte aligned bfloat16 tensors of heads of 32 channels, a pair bias, a mask that all
     rows share, and a multiple of 128 positions from 256 on, and for 256 positions dQ, dK and dV too.
 
-    Args:
-        inputs: tensors of the kernels.
-
     Returns:
         Whether dQ, dK and dV were written, and dB [S, H, L, L] float32, or None.
     """

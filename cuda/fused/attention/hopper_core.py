@@ -417,8 +417,8 @@ def launch_core(arguments: tuple[Any, ...], heads: int) -> None:
             of QUERIES queries of ROWS rows of one head.
         heads: number of heads.
     """
-    (projected, _, _, gating_bias, mask, _, _, pair_bias, _, _, gated, _, _, batch, length, maxima, sums,
-        _, _, out_of_range) = arguments  # fmt: skip
+    (projected, _, _, gating_bias, mask, _, _, pair_bias, _, _, gated, _, _, batch, length, _, _, maxima,
+        sums, _, _, out_of_range) = arguments  # fmt: skip
     relative, bias_maxima = relative_bias(pair_bias, mask)
     query_blocks = -(-length // (QUERY_GROUPS.value * QUERIES.value))
     items = query_blocks * -(-batch // PROGRAM_ROWS.value) * heads

@@ -78,23 +78,27 @@ def attend(
     mask: torch.Tensor | None,
     pair_bias: torch.Tensor | None,
     gated: torch.Tensor,
+    *,
+    first_query: int = 0,
 ) -> None:
-    """Write gated attention of projected inputs [B, L, 4*H*D] to gated [B, L, H*D].
+    """Write gated attention of projected inputs [B, L, 4*H*D] to gated [B, Q, H*D].
 
     Args:
         projected: queries, keys, values and gates.
         gating_bias: [H, D].
         mask: [B, L] or None.
-        pair_bias: [H, L, L], or None.
+        pair_bias: [H, Q, L], or None.
         gated: written.
+        first_query: position of the first query.
     """
     heads, inner = len(gating_bias), gating_bias.numel()
     query, key, value, gate = projected.split(inner, dim=-1)  # each [B, L, H*D]
+    query, gate = (x[:, first_query : first_query + gated.shape[1]] for x in (query, gate))
     attended = F.scaled_dot_product_attention(
         _split_heads(query, heads),
         _split_heads(key, heads),
         _split_heads(value, heads),
-        attn_mask=_logit_bias(pair_bias, mask, projected.dtype),
+        attn_mask=_logit_bias(pair_bias, mask, projected),
     )  # [B, H, L, D]
     torch.mul(
         attended.transpose(1, 2).flatten(-2), torch.sigmoid(gate + gating_bias.reshape(inner)), out=gated
@@ -106,12 +110,12 @@ def _split_heads(x: torch.Tensor, heads: int) -> torch.Tensor:
 
 
 def _logit_bias(
-    pair_bias: torch.Tensor | None, mask: torch.Tensor | None, dtype: torch.dtype
+    pair_bias: torch.Tensor | None, mask: torch.Tensor | None, projected: torch.Tensor
 ) -> torch.Tensor | None:
-    """Return the sum of pair bias and mask penalty, broadcastable to [b, H, L, L], or None without both."""
+    """Return the sum of pair bias and mask penalty, broadcastable to [b, H, Q, L], or None without both."""
     if pair_bias is not None:
-        pair_bias = pair_bias[..., : pair_bias.shape[-2]]  # without padded keys
+        pair_bias = pair_bias[..., : projected.shape[1]]  # without padded keys
     if mask is None:
         return None if pair_bias is None else pair_bias[None]
-    penalty = (MASK_PENALTY * (mask - 1.0)).to(dtype)[:, None, None, :]  # [b, 1, 1, L]
+    penalty = (MASK_PENALTY * (mask - 1.0)).to(projected.dtype)[:, None, None, :]  # [b, 1, 1, L]
     return penalty if pair_bias is None else penalty + pair_bias

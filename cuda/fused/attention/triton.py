@@ -106,6 +106,7 @@ def attend(
     pair_bias: torch.Tensor | None,
     gated: torch.Tensor,
     statistics: tuple[torch.Tensor, torch.Tensor] | None = None,
+    first_query: int = 0,
 ) -> None:
     """Compute gated attention of projected inputs: softmax(q kᵀ · scale + bias) v ⊙ sigmoid(g + b).
 
@@ -115,14 +116,15 @@ def attend(
         mask: [B, L] or None.
         pair_bias: [H, L, L], or as `align_keys` returns it, or None. With an additional first axis,
             [S, H, L, L], each of S equal parts of the rows has its own bias.
-        gated: [B, L, H*D], written.
+        gated: [B, Q, H*D], written.
         statistics: two tensors [B, H, L] float32 that receive the logit that each query's weights are
             relative to, and the sum of the weights; or None.
+        first_query: position of the first of Q queries, which the bias [H, Q, L] has, too.
 
     Raises:
         ValueError: heads do not have 8, 16, 32 or 64 channels, or the device or dtype is not supported.
     """
-    launch = prepare_core(projected, gating_bias, mask, pair_bias, gated, statistics)
+    launch = prepare_core(projected, gating_bias, mask, pair_bias, gated, statistics, first_query)
     if launch.blocks:
         attend_blocks[(launch.blocks,)](*launch.arguments, **launch.sizes, **launch.options)
         recompute_out_of_range(launch)
@@ -135,6 +137,7 @@ def prepare_core(
     pair_bias: torch.Tensor | None,
     gated: torch.Tensor,
     statistics: tuple[torch.Tensor, torch.Tensor] | None = None,
+    first_query: int = 0,
     **tile: int,
 ) -> CoreLaunch:
     """Return the launch of the core kernel; same errors as `attend`.
@@ -143,9 +146,10 @@ def prepare_core(
         projected: [B, L, 4*H*D].
         gating_bias: [H, D].
         mask: [B, L] or None.
-        pair_bias: [H, L, K], [S, H, L, K] or None.
-        gated: [B, L, H*D], written by the kernel.
-        statistics: two tensors [B, H, L] float32, written by the kernel, or None.
+        pair_bias: [H, Q, K], [S, H, Q, K] or None.
+        gated: [B, Q, H*D], written by the kernel.
+        statistics: two tensors [B, H, Q] float32, written by the kernel, or None.
+        first_query: position of the first query.
         tile: ROWS and QUERIES of a block, if not those of the launch table.
     """
     check_tensors("attention", projected, gating_bias, gated)
@@ -164,7 +168,8 @@ def prepare_core(
             bias_strides = (0, *pair_bias.stride()[:2])
     if bias_rows % options["ROWS"] and bias_rows < batch:
         options["ROWS"] = 1  # the rows of a program share the bias
-    blocks = triton.cdiv(length, options["QUERIES"]) * triton.cdiv(batch, options["ROWS"]) * heads
+    queries = gated.shape[1]
+    blocks = triton.cdiv(queries, options["QUERIES"]) * triton.cdiv(batch, options["ROWS"]) * heads
     fixed_max = projected.dtype in FIXED_MAX_DTYPES
     arguments = (
         projected,
@@ -180,6 +185,8 @@ def prepare_core(
         gated.stride(1),
         batch,
         length,
+        queries,
+        first_query,
         *(statistics or (None, None)),
         bias_rows,
         bias_strides[0],

@@ -105,7 +105,7 @@ def _attend_keys(
 @triton.jit
 def _attend_block(
     index, projected, projected_row, projected_position, gating_bias, mask, mask_row, mask_position,
-    pair_bias, bias_head, bias_query, gated, gated_row, gated_position, batch, length,
+    pair_bias, bias_head, bias_query, gated, gated_row, gated_position, batch, length, queries, first_query,
     maximum, total, bias_rows, bias_batch,
     FIRST_MODE: tl.constexpr, MODE: tl.constexpr, HEADS: tl.constexpr, WIDTH: tl.constexpr,
     PADDED: tl.constexpr, SUMS: tl.constexpr, ROWS: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr,
@@ -113,10 +113,11 @@ def _attend_block(
 ):  # fmt: skip
     """Attend from one block of queries of one head in ROWS rows; return the number of sums out of range.
 
+    Queries and gates are those of positions from `first_query` on.
     Positions past the end read the last position, so that only loads of narrow heads are predicated.
     """
     # blocks of queries vary fastest, then heads, then rows: the heads of a position are adjacent in memory
-    query_blocks = tl.cdiv(length, QUERIES)
+    query_blocks = tl.cdiv(queries, QUERIES)
     start = index % query_blocks * QUERIES
     index //= query_blocks
     head = index % HEADS
@@ -126,16 +127,16 @@ def _attend_block(
     projected += head * WIDTH
     keys = projected + inner
     # offsets from the start of the block fit in 32 bits, offsets from the start of the tensor may not
-    position = tl.minimum(tl.arange(0, QUERIES), length - 1 - start)
-    query_start = projected + start * projected_position.to(tl.int64)
-    queries = ()
+    position = tl.minimum(tl.arange(0, QUERIES), queries - 1 - start)
+    query_start = projected + (first_query + start) * projected_position.to(tl.int64)
+    tiles = ()
     states = ()
     for k in tl.static_range(ROWS):
         row = tl.minimum(first_row + k, batch - 1)
         query = _load_head(query_start + row * projected_row, position, projected_position, WIDTH, PADDED)
         if query.dtype != tl.float32:
             query = (query.to(tl.float32) * WIDTH**-0.5).to(query.dtype)
-        queries += (query,)
+        tiles += (query,)
         state = (
             tl.full([QUERIES], float("-inf"), tl.float32),
             tl.zeros([QUERIES, SUMS], tl.float32),
@@ -154,14 +155,14 @@ def _attend_block(
     last = (length - 1) // KEYS * KEYS
     left = length - last
     states = _attend_keys(
-        states, queries, last, tl.minimum(local, left - 1), local < left, keys, projected_row,
+        states, tiles, last, tl.minimum(local, left - 1), local < left, keys, projected_row,
         projected_position, inner, mask, mask_row, mask_position, bias_start, bias_offset, first_row, batch,
         FIRST_MODE, True, WIDTH, PADDED, ROWS, PRECISION,
     )  # fmt: skip
     # num_stages is set here rather than at the launch so that loads of the bias are pipelined too
     for begin in tl.range(0, last, KEYS, num_stages=STAGES):
         states = _attend_keys(
-            states, queries, begin, local, None, keys, projected_row, projected_position, inner, mask,
+            states, tiles, begin, local, None, keys, projected_row, projected_position, inner, mask,
             mask_row, mask_position, bias_start, bias_offset, first_row, batch,
             MODE, False, WIDTH, PADDED, ROWS, PRECISION,
         )  # fmt: skip
@@ -169,7 +170,7 @@ def _attend_block(
     channel = tl.arange(0, WIDTH)
     gate_bias = tl.load(gating_bias + head * WIDTH + channel).to(tl.float32)[None, :]
     local = start + tl.arange(0, QUERIES)
-    in_range = (local < length)[:, None]
+    in_range = (local < queries)[:, None]
     gate_start = query_start + 3 * inner + position[:, None] * projected_position + channel[None, :]
     gated += start.to(tl.int64) * gated_position + head * WIDTH
     gated += position[:, None] * gated_position + channel[None, :]
@@ -182,25 +183,25 @@ def _attend_block(
         result = out * (1.0 / mean_total)[:, None] * gate
         tl.store(gated + row * gated_row, result.to(gated.dtype.element_ty), mask=in_range)
         if maximum is not None:
-            statistics = (row * HEADS + head) * length + local
-            tl.store(maximum + statistics, row_maximum, mask=local < length)
-            tl.store(total + statistics, mean_total, mask=local < length)
+            statistics = (row * HEADS + head) * queries + local
+            tl.store(maximum + statistics, row_maximum, mask=local < queries)
+            tl.store(total + statistics, mean_total, mask=local < queries)
         in_middle = (row_total > MIN_SUM) & (row_total < MAX_SUM)
         out_of_range += tl.sum(tl.sum(1 - in_middle.to(tl.int32), 1), 0)
     return out_of_range
 
 
-@triton.jit(do_not_specialize=["mask", "mask_row", "batch", "length", "bias_rows"])
+@triton.jit(do_not_specialize=["mask", "mask_row", "batch", "length", "queries", "first_query", "bias_rows"])
 def attend_blocks(
     projected, projected_row, projected_position, gating_bias, mask, mask_row, mask_position,
-    pair_bias, bias_head, bias_query, gated, gated_row, gated_position, batch, length,
+    pair_bias, bias_head, bias_query, gated, gated_row, gated_position, batch, length, queries, first_query,
     maximum, total, bias_rows, bias_batch, out_of_range,
     HEADS: tl.constexpr, WIDTH: tl.constexpr, PADDED: tl.constexpr, SUMS: tl.constexpr, ROWS: tl.constexpr,
     QUERIES: tl.constexpr, KEYS: tl.constexpr, STAGES: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Write softmax(q kᵀ · scale + bias) v ⊙ sigmoid(g + b) of one block.
 
-    projected [B, L, 4*H*D] holds q, k, v and g; gated is [B, L, H*D]. Each bias_rows rows share a pair bias;
+    projected [B, L, 4*H*D] holds q, k, v and g; gated is [B, Q, H*D]. Each bias_rows rows share a pair bias;
     those of the next rows are bias_batch elements further. If maximum and total [B, H, L] are not None, they
     receive the logit that each query's weights are relative to, and the sum of the weights. If out_of_range
     is not None, it receives the number of sums outside the middle range of each block.
@@ -210,7 +211,7 @@ def attend_blocks(
         count = _attend_block(
             index, projected, projected_row, projected_position, gating_bias, mask, mask_row,
             mask_position, pair_bias, bias_head, bias_query, gated, gated_row, gated_position, batch, length,
-            maximum, total, bias_rows, bias_batch,
+            queries, first_query, maximum, total, bias_rows, bias_batch,
             FIRST_MAX, FIXED_MAX, HEADS, WIDTH, PADDED, SUMS, ROWS, QUERIES, KEYS, STAGES, PRECISION,
         )  # fmt: skip
         tl.store(out_of_range + index, count)
@@ -218,15 +219,17 @@ def attend_blocks(
         _attend_block(
             index, projected, projected_row, projected_position, gating_bias, mask, mask_row,
             mask_position, pair_bias, bias_head, bias_query, gated, gated_row, gated_position, batch, length,
-            maximum, total, bias_rows, bias_batch,
+            queries, first_query, maximum, total, bias_rows, bias_batch,
             RUNNING_MAX, RUNNING_MAX, HEADS, WIDTH, PADDED, SUMS, ROWS, QUERIES, KEYS, STAGES, PRECISION,
         )  # fmt: skip
 
 
-@triton.jit(do_not_specialize=["mask", "mask_row", "batch", "length", "bias_rows", "blocks"])
+@triton.jit(
+    do_not_specialize=["mask", "mask_row", "batch", "length", "queries", "first_query", "bias_rows", "blocks"]
+)
 def recompute_blocks(
     projected, projected_row, projected_position, gating_bias, mask, mask_row, mask_position,
-    pair_bias, bias_head, bias_query, gated, gated_row, gated_position, batch, length,
+    pair_bias, bias_head, bias_query, gated, gated_row, gated_position, batch, length, queries, first_query,
     maximum, total, bias_rows, bias_batch, out_of_range, blocks,
     HEADS: tl.constexpr, WIDTH: tl.constexpr, PADDED: tl.constexpr, SUMS: tl.constexpr,
     CHECKED_BLOCKS: tl.constexpr, ROWS: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr,
@@ -236,7 +239,7 @@ def recompute_blocks(
     begin = tl.program_id(0) * CHECKED_BLOCKS
     index = begin + tl.arange(0, CHECKED_BLOCKS)
     if tl.sum(tl.load(out_of_range + index, mask=index < blocks, other=0), 0) > 0:
-        blocks_of_row = tl.cdiv(length, QUERIES) * HEADS
+        blocks_of_row = tl.cdiv(queries, QUERIES) * HEADS
         for block in range(begin, tl.minimum(begin + CHECKED_BLOCKS, blocks)):
             if tl.load(out_of_range + block) > 0:
                 # row by row: this is rare, and a kernel for several rows takes four times as long to compile
@@ -245,7 +248,7 @@ def recompute_blocks(
                     _attend_block(
                         row * blocks_of_row + block % blocks_of_row, projected, projected_row,
                         projected_position, gating_bias, mask, mask_row, mask_position, pair_bias, bias_head,
-                        bias_query, gated, gated_row, gated_position, batch, length, maximum, total,
-                        bias_rows, bias_batch, RUNNING_MAX, RUNNING_MAX,
+                        bias_query, gated, gated_row, gated_position, batch, length, queries, first_query,
+                        maximum, total, bias_rows, bias_batch, RUNNING_MAX, RUNNING_MAX,
                         HEADS, WIDTH, PADDED, SUMS, 1, QUERIES, KEYS, STAGES, PRECISION,
                     )  # fmt: skip

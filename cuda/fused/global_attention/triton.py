@@ -142,17 +142,8 @@ def _gate(
 def global_attention(x: torch.Tensor, weights: AttentionWeights, mask: torch.Tensor) -> torch.Tensor:
     """Compute gated attention with one averaged query; see `cuda.fused.global_attention.global_attention`.
 
-    Args:
-        x: [B, L, C], channels contiguous. If axes 0 and 1 are swapped in memory (MSA columns), those of the
-            result are too.
-        weights: the layer's parameters, of x's dtype; at most 16 heads.
-        mask: [B, L], 1 for keys that may be attended to.
-
-    Returns:
-        [B, L, O].
-
-    Raises:
-        ValueError: the kernels do not support these tensors.
+    Channels are contiguous; if axes 0 and 1 are swapped in memory (MSA columns), those of the result are,
+    too. Weights are of x's dtype and have at most 16 heads.
     """
     check_tensors("global_attention", x, *weights)
     batch, length, channels = x.shape

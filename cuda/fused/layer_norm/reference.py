@@ -7,16 +7,7 @@ from cuda.fused import LAYER_NORM_EPSILON
 
 
 def layer_norm(x: torch.Tensor, scale: torch.Tensor, offset: torch.Tensor) -> torch.Tensor:
-    """Normalise the last axis; see `cuda.fused.layer_norm.layer_norm`.
-
-    Args:
-        x: [..., C].
-        scale: [C].
-        offset: [C].
-
-    Returns:
-        [..., C], of x's dtype.
-    """
+    """Normalise the last axis; see `cuda.fused.layer_norm.layer_norm`."""
     return F.layer_norm(x, (x.shape[-1],), scale, offset, LAYER_NORM_EPSILON)
 
 

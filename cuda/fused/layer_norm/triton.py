@@ -40,18 +40,9 @@ def _layer_norm(
 
 
 def layer_norm(x: torch.Tensor, scale: torch.Tensor, offset: torch.Tensor) -> torch.Tensor:
-    """Normalise the last axis; statistics are float32.
+    """Normalise the last axis; see `cuda.fused.layer_norm.layer_norm`. Statistics are float32.
 
-    Args:
-        x: [..., C] of at most 1024 channels, with strides that `cuda.fused.rows.rows_of` supports.
-        scale: [C].
-        offset: [C].
-
-    Returns:
-        [..., C], contiguous, of x's dtype.
-
-    Raises:
-        ValueError: the kernel does not support these tensors.
+    Strides are those that `cuda.fused.rows.rows_of` supports; the result is contiguous.
     """
     check_tensors("layer_norm", x, scale, offset)
     return normalise_rows(x, scale, offset)

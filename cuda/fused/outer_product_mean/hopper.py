@@ -330,11 +330,6 @@ def contract_factors(
 def project_outer(left: torch.Tensor, right: torch.Tensor, output: torch.Tensor) -> torch.Tensor:
     """Compute `cuda.fused.outer_product_mean.differentiable.project_outer` of supported factors.
 
-    Args:
-        left: [B, S, N, E].
-        right: [B, S, N, E].
-        output: [E*E, Z].
-
     Returns:
         [B, N, N, Z].
     """

@@ -197,17 +197,7 @@ def add_outer_product_mean(
 ) -> torch.Tensor:
     """Add the update of every pair; see `cuda.fused.outer_product_mean.add_outer_product_mean`.
 
-    Args:
-        pair: [N, N, Z], contiguous, changed in place; the sum is rounded once.
-        msa: [S, N, C] of at most 256 channels, with any strides.
-        weights: the layer's parameters, of msa's dtype; E is 4, 8, 16 or 32, Z at most 128.
-        mask: [S, N], 1 for real positions, or None for all.
-
-    Returns:
-        pair.
-
-    Raises:
-        ValueError: the kernels do not support these tensors.
+    The pair is contiguous, and the sum rounded once. The MSA has any strides, weights have its dtype.
     """
     check_pair(pair, msa)
     check_sizes(msa, weights)

@@ -88,16 +88,8 @@ def _transition(
 def transition(x: torch.Tensor, weights: TransitionWeights, *, add: bool = False) -> torch.Tensor:
     """Compute the update of every position; see `cuda.fused.transition.transition`.
 
-    Args:
-        x: [..., C] of at most 256 channels, with strides that `cuda.fused.rows.rows_of` supports.
-        weights: the layer's parameters, of x's dtype.
-        add: add the update to x in place; the sum is rounded once.
-
-    Returns:
-        [..., C], contiguous, or x.
-
-    Raises:
-        ValueError: the kernel does not support these tensors.
+    Strides of x are those that `cuda.fused.rows.rows_of` supports, weights have its dtype, and the result is
+    contiguous. With `add`, x is changed in place and returned; the sum is rounded once.
     """
     result = x if add else x.new_empty(x.shape)
     check_tensors("transition", x, *weights[2:])  # those of LayerNorm may be float32

@@ -8,11 +8,7 @@ import torch
 from cuda.fused.dispatch import check_shapes, implementation_module, needs_gradients, resolve_implementation
 from cuda.fused.triangle_multiplication.reference import TriangleMultiplicationWeights
 
-__all__ = [
-    "TriangleMultiplicationWeights",
-    "add_triangle_multiplication",
-    "triangle_multiplication",
-]
+__all__ = ["TriangleMultiplicationWeights", "triangle_multiplication"]
 
 WEIGHT_AXES = ("C", "C", *("C M", "M") * 4, "M", "M", "M C", "C", "C C", "C")
 
@@ -57,24 +53,4 @@ def triangle_multiplication(
         )[0]
     module = implementation_module("triangle_multiplication", implementation, pair.device)
     result: torch.Tensor = module.triangle_multiplication(pair, weights, mask, outgoing=outgoing)
-    return result
-
-
-def add_triangle_multiplication(
-    pair: torch.Tensor,
-    weights: TriangleMultiplicationWeights,
-    mask: torch.Tensor | None = None,
-    *,
-    outgoing: bool,
-    implementation: str = "auto",
-) -> torch.Tensor:
-    """Add the update to pair in place, and return pair.
-
-    Same arguments and errors as `triangle_multiplication`.
-    """
-    check_shapes(
-        "triangle_multiplication", {"pair": (pair, "N N C"), "mask": (mask, "N N")}, weights, WEIGHT_AXES
-    )
-    module = implementation_module("triangle_multiplication", implementation, pair.device)
-    result: torch.Tensor = module.triangle_multiplication(pair, weights, mask, outgoing=outgoing, add=True)
     return result

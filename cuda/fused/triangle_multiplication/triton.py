@@ -116,18 +116,8 @@ def triangle_multiplication(
 ) -> torch.Tensor:
     """Compute the update of every pair; see `cuda.fused.triangle_multiplication.triangle_multiplication`.
 
-    Args:
-        pair: [N, N, C] of at most 256 contiguous channels.
-        weights: the layer's parameters, of pair's dtype.
-        mask: [N, N], 1 for real pairs, or None for all.
-        outgoing: whether edges leave i and j (Algorithm 11) or enter them (Algorithm 12).
-        add: add the update to pair in place; the sum is rounded once.
-
-    Returns:
-        [N, N, C], the update, or pair.
-
-    Raises:
-        ValueError: the kernels do not support these tensors.
+    Channels are contiguous, weights of pair's dtype. With `add`, the pair is changed in place and returned;
+    the sum is rounded once.
     """
     options = _check(pair, weights)
     factors = _project_factors(pair, weights, mask, padded_length(pair.shape[1]), options["operands"])
@@ -139,11 +129,7 @@ def triangle_multiplication(
 
 
 def _check(pair: torch.Tensor, weights: TriangleMultiplicationWeights) -> dict[str, dict[str, Any]]:
-    """Return the options of the kernels' launches.
-
-    Raises:
-        ValueError: the kernels do not support these tensors.
-    """
+    """Return the options of the kernels' launches; ValueError if they do not support these tensors."""
     channels, width = weights.left.shape
     if max(channels, width) > 256 or pair.stride(-1) != 1:
         raise ValueError(

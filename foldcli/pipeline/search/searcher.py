@@ -17,10 +17,11 @@ from msa.database.manifest import MANIFEST
 from msa.engines.engine import Engine, ProfileCallback
 from msa.engines.hits import Hits
 from msa.engines.settings import SearchSettings
+from msa.gpu.worker.interface import GpuSettings
 from msa.gpu.worker.process_start import GpuProcess
 from msa.io.fasta import FastaRecord
 from msa.io.molecules import PROTEIN, RNA
-from msa.search.engine_selection import EngineSettings, create_engine
+from msa.search.engine_selection import create_engine
 from msa.search.exact import exact_search
 from msa.search.part_search import ReadParts, search_part
 from msa.search.search import search_many
@@ -241,10 +242,10 @@ def open_search_engine(
         GpuUnavailable: the requested GPU cannot be used.
         InputError: $FOLDCLI_GPU_MEMORY is not a size.
     """
-    settings = EngineSettings(device, cache_dir() / "kernels", gpu_share, max_gpu_bytes())
+    settings = GpuSettings(cache_dir() / "kernels", gpu_share, max_gpu_bytes())
     targets = None if database is None else database.representative_arrays
     engine = create_engine(
-        settings, lambda line: logger.info("%s", line), CompilationProgress(), targets, started
+        device, settings, lambda line: logger.info("%s", line), CompilationProgress(), targets, started
     )
     if not engine.drives_gpus and next(set_numba_cache_folder().glob("*/gapless.*.nbi"), None) is None:
         logger.info("compiling the search for this machine (once), which takes up to a minute")

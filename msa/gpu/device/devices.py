@@ -189,11 +189,7 @@ def _start_driver() -> DriverStatus:
     except DriverError as error:
         # a driver that failed to start cannot count GPUs
         status, count = error.name, 0
-    return DriverStatus(_parse_version(version), status, count)
-
-
-def _parse_version(version: int) -> Version:
-    return version // 1000, version % 1000 // 10
+    return DriverStatus((version // 1000, version % 1000 // 10), status, count)
 
 
 def _version_text(version: Version) -> str:

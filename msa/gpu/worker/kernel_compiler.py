@@ -2,12 +2,11 @@
 
 import contextlib
 import gc
-import json
 import os
 import subprocess
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, as_completed
+from concurrent.futures import as_completed
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -33,7 +32,6 @@ from cuda.alignment.kernel_cache import (
     compile_into,
     compiled_kernel,
     is_cached,
-    kernels_identity,
     load_compiler,
     set_cache_folder,
 )
@@ -42,7 +40,6 @@ from cuda.alignment.smith_waterman.plan import narrowest, shapes_for
 from cuda.alignment.smith_waterman.signatures import KERNELS as ALIGNMENT_KERNELS
 from cuda.alignment.smith_waterman.signatures import Kind, row_kernel_source
 from cuda.alignment.top_k.layout import KERNELS as TOP_K_KERNELS
-from msa.base.atomic import atomic_write
 from msa.base.progress import CompileProgress
 from msa.base.services.forks import forked_workers
 from msa.base.services.service import Service
@@ -75,9 +72,6 @@ _NICENESS = 19
 class KernelCompiler:
     """A compiler of kernels that works before they are used, and reports progress.
 
-    A file next to the kernels lists the query lengths whose kernels have all been compiled, because looking
-    for every kernel takes longer than loading the few that the first query needs.
-
     Args:
         folder: of compiled kernels.
         progress: called when there are kernels to compile, and after each one.
@@ -98,7 +92,9 @@ class KernelCompiler:
         self._given_device = device
         self._lock, self._alignment_lock = threading.Lock(), threading.Lock()
         self._compiled = self._needed = 0
-        self._complete_lengths: dict[str, set[int]] | None = None
+        self._complete_lengths: dict[str, set[int]] = {
+            FILTER: set(), _ALIGNMENT: set(), MANY_ALIGNMENTS: set()
+        }  # fmt: skip
 
     @classmethod
     def for_gpu(
@@ -154,21 +150,22 @@ class KernelCompiler:
         """Return the lengths for which kernels may be missing."""
         set_cache_folder(self._folder)
         with self._lock:
-            if self._complete_lengths is None:
-                self._complete_lengths = {FILTER: set(), _ALIGNMENT: set(), MANY_ALIGNMENTS: set()}
-                with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-                    content = json.loads(self._list_path().read_text())
-                    self._complete_lengths = {
-                        name: set(map(int, content[name])) for name in self._complete_lengths
-                    }
-            return sorted(set(lengths) - self._complete_lengths[stage])
+            new = sorted(set(lengths) - self._complete_lengths[stage])
+            if new and not self._missing(_stage_kernels(stage, new, self._folder, self._device)):
+                self._complete_lengths[stage].update(new)
+                return []
+            return new
+
+    def _missing(self, kernels: Sequence[KernelSource]) -> list[int]:
+        """Return the indices of the kernels that are not in the cache."""
+        capability = self._device.capability
+        return [
+            index for index, kernel in enumerate(kernels) if not is_cached(kernel, capability, self._folder)
+        ]
 
     @property
     def _device(self) -> Device:
         return self._given_device or Device.current()
-
-    def _list_path(self) -> Path:
-        return self._folder / f"made_{kernels_identity(self._device.capability)}.json"
 
     def compile_stage(self, stage: str, lengths: Iterable[int]) -> None:
         """Compile the kernels of a stage for those lengths for which some may be missing.
@@ -181,13 +178,9 @@ class KernelCompiler:
             return
         kernels = _stage_kernels(stage, new, self._folder, self._device)
         self._compile_missing(kernels, partial(self._compile_in_processes, stage, new))
-        with self._lock, contextlib.suppress(OSError):
-            assert self._complete_lengths is not None
+        with self._lock:
             for part in _STAGES[stage]:
                 self._complete_lengths[part].update(new)
-            content = {name: sorted(complete) for name, complete in self._complete_lengths.items()}
-            with atomic_write(self._list_path()) as stream:
-                json.dump(content, stream)
 
     def _compile_missing(
         self,
@@ -201,7 +194,7 @@ class KernelCompiler:
             compile_many: may compile some of those with the given indices; yields their number as it grows.
         """
         capability, folder = self._device.capability, self._folder
-        missing = [index for index, kernel in enumerate(kernels) if not is_cached(kernel, capability, folder)]
+        missing = self._missing(kernels)
         first, step = self._share
         own = missing[first::step]
         if own:
@@ -276,12 +269,9 @@ class JobHandler:
         load_compiler(job.device.capability)
         with forked_workers(processes, _NICENESS if job.stage == MANY_ALIGNMENTS else 0) as workers:
             calls = [workers.submit(_compile_unless_cached, job, index) for index in indices]
-            for compiled, _ in enumerate(filter(_has_succeeded, as_completed(calls)), 1):
+            succeeded = (call for call in as_completed(calls) if call.exception() is None)
+            for compiled, _ in enumerate(succeeded, 1):
                 yield compiled
-
-
-def _has_succeeded(call: "Future[None]") -> bool:
-    return call.exception() is None
 
 
 @cache

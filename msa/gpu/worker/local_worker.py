@@ -47,7 +47,9 @@ wait for the filter."""
 
 
 class LocalWorker:
-    """A GPU of this process; implements msa.gpu.worker.interface.GpuWorker.
+    """A GPU of this process. It executes requests in the order of the calls, for one search at a time.
+
+    `msa.gpu.remote_worker.RemoteWorker` has the same methods.
 
     Args:
         gpu: from `find_gpu`.
@@ -105,7 +107,12 @@ class LocalWorker:
         return resident_database_bytes(targets) <= self.database_budget
 
     def load(self, targets: SequenceArrays, part: tuple[int, int]) -> "Future[None]":
-        """Use these targets from now on."""
+        """Use these targets from now on; their copy to the GPU starts at once.
+
+        Args:
+            targets: the database.
+            part: first target and end (exclusive) of this GPU's part.
+        """
         return self._filter_thread.submit(self._load, targets, part)
 
     def prepare(self, lengths: Sequence[int], many_pairs: bool) -> "Future[None]":
@@ -122,28 +129,36 @@ class LocalWorker:
         more_follow: bool,
         cancelled: threading.Event,
     ) -> "LocalFilteredBatch":
-        """Queue the filter of a batch."""
+        """Queue the filter of a batch.
+
+        Args:
+            queries: the batch.
+            settings: limits of the filter.
+            more_follow: whether another batch follows.
+            cancelled: once set, no more work of this search is queued, and results are meaningless.
+        """
         self._has_batches |= more_follow
         # while the previous batch is filtered: building a query's tables takes longer than one chunk's filter
-        compiled = self._table_thread.submit(self._compile_filter, [len(query.codes) for query in queries])
+        lengths = [len(query.codes) for query in queries]
+        compiled = self._table_thread.submit(lambda: self._kernel_compiler().compile_stage(FILTER, lengths))
         uploaded = self._table_thread.submit(self._upload_queries, queries, compiled)
         pending = self._filter_thread.submit(
             self._queue_filter, len(queries), compiled, uploaded, settings, more_follow, cancelled
         )
-        return LocalFilteredBatch(self, queries, self._result_thread.submit(_wait_for_filter, pending))
+        return LocalFilteredBatch(self, queries, self._result_thread.submit(lambda: pending.result().wait()))
 
     def alignment_batch(
         self, queries: Sequence[QueryProfile], targets: SequenceArrays
     ) -> "LocalAlignmentBatch":
-        """Return a batch to align to any targets."""
+        """Return a batch to align to any targets; they are copied to the GPU as needed."""
         return LocalAlignmentBatch(self, queries, targets)
 
     def drain(self) -> "Future[None]":
-        """Wait for all work queued on the GPU."""
+        """Abandon the current search, whose `cancelled` is set, and wait for all queued work."""
         return self._filter_thread.submit(gpu_device.synchronize)
 
     def release_unused(self) -> "Future[None]":
-        """Release GPU memory that is not needed between searches."""
+        """Release GPU memory that is not needed between searches; nothing may be in progress."""
         self._released, self._has_batches = self._released + 1, False
         return self._alignment_threads.submit(release_unused)
 
@@ -224,9 +239,6 @@ class LocalWorker:
                 target=compile_rest, name=f"kernels on GPU {self.gpu.number}", daemon=True
             ).start()
 
-    def _compile_filter(self, lengths: Sequence[int]) -> None:
-        self._kernel_compiler().compile_stage(FILTER, lengths)
-
     def _upload_queries(self, queries: Sequence[QueryProfile], compiled: "Future[None]") -> UploadedQueries:
         compiled.result()
         if self._uploader is None:
@@ -270,13 +282,11 @@ class LocalWorker:
         return pending
 
 
-def _wait_for_filter(queued: "Future[PendingFilter]") -> BestTargets:
-    """Wait for the filter of a batch, and return its result."""
-    return queued.result().wait()
-
-
 class LocalAlignmentBatch:
-    """A batch on a GPU of this process; implements msa.gpu.worker.interface.AlignmentBatch.
+    """A batch of queries that a GPU of this process aligns to targets.
+
+    `scores` and then `paths` are called once each; in between, `scores` with `reverse` may be called any
+    number of times.
 
     Args:
         worker: the GPU.
@@ -293,7 +303,14 @@ class LocalAlignmentBatch:
     def scores(
         self, owners: np.ndarray, targets: np.ndarray, gap_costs: tuple[int, int], reverse: bool = False
     ) -> "Future[np.ndarray]":
-        """Compute alignment scores, int32 [n]."""
+        """Compute alignment scores, int32 [n], half-bits.
+
+        Args:
+            owners: int32 [n], index of the query in the batch.
+            targets: int64 [n], database indices. In a filtered batch, this GPU must hold them.
+            gap_costs: cost of a gap's first residue and of each further one, half-bits.
+            reverse: align to the reversed profiles; `paths` does not refer to these scores.
+        """
 
         def score() -> np.ndarray:
             queries = _reversed_queries(self._queries) if reverse else self._queries
@@ -305,7 +322,7 @@ class LocalAlignmentBatch:
         return self._worker.submit_alignment(score)
 
     def paths(self, selected: np.ndarray) -> "Future[AlignmentPaths]":
-        """Compute the alignments of some of the scored pairs."""
+        """Compute the alignments of some of the scored pairs, given by int64 indices."""
 
         def trace() -> AlignmentPaths:
             assert self._aligner is not None
@@ -315,7 +332,7 @@ class LocalAlignmentBatch:
 
 
 class LocalFilteredBatch(LocalAlignmentBatch):
-    """A batch that is filtered first; implements msa.gpu.worker.interface.FilteredBatch."""
+    """A batch that is filtered first."""
 
     def __init__(
         self, worker: LocalWorker, queries: Sequence[QueryProfile], best: "Future[BestTargets]"

@@ -61,8 +61,8 @@ class GpuStatus:
     """The state of a GPU's process.
 
     Attributes:
-        resident: see `GpuWorker`.
-        seconds: see `GpuWorker`.
+        resident: see `LocalWorker`.
+        seconds: see `LocalWorker`.
         compile_progress: called with the kernels compiled and to compile.
     """
 

@@ -110,11 +110,11 @@ class AlignmentHandler:
         gap_costs: tuple[int, int],
         reverse: bool = False,
     ) -> "Future[Any]":
-        """See AlignmentBatch.scores."""
+        """See LocalAlignmentBatch.scores."""
         return self._batches[number].scores(owners, targets, gap_costs, reverse)
 
     def paths(self, number: int, selected: np.ndarray) -> "Future[Any]":
-        """See AlignmentBatch.paths; the last request for a batch."""
+        """See LocalAlignmentBatch.paths; the last request for a batch."""
         return self._batches.pop(number).paths(selected)
 
 
@@ -146,12 +146,12 @@ class GpuHandler(AlignmentHandler):
         return found
 
     def load(self, targets: SharedSequences, part: tuple[int, int]) -> "Future[None]":
-        """See GpuWorker.load."""
+        """See LocalWorker.load."""
         self._mapped = {}
         return self._followed(self._worker.load(open_sequences(targets, self._mapped), part))
 
     def prepare(self, lengths: Sequence[int], many_pairs: bool) -> "Future[None]":
-        """See GpuWorker.prepare."""
+        """See LocalWorker.prepare."""
         return self._worker.prepare(lengths, many_pairs)
 
     def filter(
@@ -163,14 +163,14 @@ class GpuHandler(AlignmentHandler):
         return self._followed(batch.best())
 
     def drain(self) -> "Future[None]":
-        """See GpuWorker.drain."""
+        """See LocalWorker.drain."""
         self._cancelled.set()
         self._cancelled = threading.Event()
         self._batches.clear()
         return self._followed(self._worker.drain())
 
     def release_unused(self) -> "Future[None]":
-        """See GpuWorker.release_unused."""
+        """See LocalWorker.release_unused."""
         return self._followed(self._worker.release_unused())
 
     @property

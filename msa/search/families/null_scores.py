@@ -65,11 +65,7 @@ def _alignment_scores(
 
 
 class ShuffledTargets:
-    """A sample of a database's targets with shuffled residues; the shuffling is reproducible.
-
-    Args:
-        sample: the targets; see `TargetDatabase.length_sample`.
-    """
+    """A sample of a database's targets with shuffled residues; the shuffling is reproducible."""
 
     def __init__(self, sample: SequenceArrays) -> None:
         rng = np.random.default_rng(0)

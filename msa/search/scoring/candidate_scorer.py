@@ -79,5 +79,5 @@ class CandidateScorer:
         is_member = np.zeros(len(raw), bool)
         if self._rules.finds_members:
             limit, member_scores = self._settings.e_profile, raw - MEMBER_CORRECTION_WEIGHT * excess
-            is_member = pairs.evalues(np.maximum(member_scores, 0), limit) <= limit
+            is_member = pairs.evalues(np.maximum(member_scores, 0)) <= limit
         return Scores(excess, of_reversed, values, is_member)

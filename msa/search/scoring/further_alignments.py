@@ -115,7 +115,7 @@ class FurtherAlignments:
             # only the scores of whole targets are needed
             passes, of_parts = np.zeros(len(indices), bool), np.flatnonzero(indices < len(numbers))
             pairs = self._pairs(numbers[indices[of_parts]], targets[aligned[of_parts] // 2])
-            passes[of_parts] = pairs.are_evalues_at_most(MAX_PAIR_EVALUE, scores[of_parts], alone=True)
+            passes[of_parts] = pairs.pair_evalues(scores[of_parts]) <= MAX_PAIR_EVALUE
             return evalues_of_passing(passes)
 
         return evalues

@@ -2,7 +2,7 @@
 
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -13,8 +13,11 @@ from msa.base.errors import InputError, MissingError
 from msa.base.services.requests import Requests
 from msa.database.database import TargetDatabase
 from msa.database.manifest import DatabaseManifest
+from msa.engines.engine import Candidates, EngineRequest
+from msa.engines.query_profile import QueryProfile
 from msa.engines.scored_batch import AlignedBatch, Scores, ScoringRules
 from msa.gpu.device.process_state import SWITCH_SECONDS
+from msa.gpu.group import align_pairs
 from msa.gpu.remote_worker import RemoteAligner
 from msa.gpu.worker.interface import ALIGNMENT_THREADS
 from msa.gpu.worker.process_start import process_ended
@@ -41,7 +44,7 @@ class ScoringHandler:
         sys.setswitchinterval(SWITCH_SECONDS)
         requests = Requests(socket.socket(fileno=descriptor), partial(process_ended, gpu))
         requests.receive_in_background("alignments")
-        self._aligner = RemoteAligner(requests.request)
+        self._aligner = _Aligner(requests.request)
         self._threads = ThreadPoolExecutor(_THREADS, "scores")
         # while the GPU's process starts; the first use reports errors
         self._threads.submit(_load_kernels)
@@ -63,6 +66,15 @@ class ScoringHandler:
     def score(self, search: int, batch: AlignedBatch) -> "Future[Scores]":
         """Score candidates of a search, given by its number."""
         return self._threads.submit(self._scorers[search].score, batch)
+
+
+class _Aligner(RemoteAligner):
+    """Implements msa.engines.engine.Aligner."""
+
+    def align(
+        self, pairs: Iterable[tuple[QueryProfile, np.ndarray]], request: EngineRequest
+    ) -> Iterator[Candidates]:
+        return align_pairs([self], pairs, request)
 
 
 def _load_kernels() -> None:

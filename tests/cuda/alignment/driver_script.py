@@ -19,8 +19,9 @@ from msa.gpu.device.database_stream import DatabaseStream
 from msa.gpu.device.devices import find_gpu
 from msa.gpu.device.memory import allocate_on_gpu, is_out_of_memory
 from msa.gpu.worker import kernel_compiler
+from msa.gpu.worker.interface import GpuSettings
 from msa.io.fasta import FastaRecord
-from msa.search.engine_selection import EngineSettings, create_engine
+from msa.search.engine_selection import create_engine
 from msa.search.search import search_many
 
 
@@ -129,7 +130,7 @@ def check_search(database: TargetDatabase, kernels: Path) -> None:
     """Check a search, with the database on the GPU and passing through it."""
     queries = [FastaRecord(f"q{k}", "MKTAYIAKQR" * (k + 1)) for k in range(9)]
     for max_bytes in (None, 1000):
-        engine = create_engine(EngineSettings("cuda", kernels, 0.9, None), lambda reason: None)
+        engine = create_engine("cuda", GpuSettings(kernels, 0.9, None), lambda reason: None)
         if max_bytes is not None:
             # in this process instead of one of its own
             worker = engine.workers[0]

@@ -27,7 +27,7 @@ def longest_free(owners: list[int | None], borders: set[int]) -> int:
     return longest
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(ACTIONS)
 def test_blocks_never_overlap_and_free_ones_are_as_large_as_possible(actions: list[tuple[str, int]]) -> None:
     arena = _Arena()

@@ -6,18 +6,16 @@ from typing import Any
 import pytest
 import torch
 
-from cuda.fused.attention import AttentionWeights, add_attention, attention
+from cuda.fused.attention import AttentionWeights, attention
+from cuda.fused.attention import reference as attention_reference
 from cuda.fused.chunking import chunk_budget, row_slices
 from cuda.fused.global_attention import global_attention
 from cuda.fused.layer_norm import layer_norm
 from cuda.fused.outer_product_mean import OuterProductMeanWeights, outer_product_mean
 from cuda.fused.pair_bias import pair_bias
 from cuda.fused.transition import TransitionWeights, transition
-from cuda.fused.triangle_multiplication import (
-    TriangleMultiplicationWeights,
-    add_triangle_multiplication,
-    triangle_multiplication,
-)
+from cuda.fused.triangle_multiplication import TriangleMultiplicationWeights, triangle_multiplication
+from cuda.fused.triangle_multiplication import reference as triangle_reference
 
 SHAPES = [(1, 1, 8), (5, 7, 8), (3, 23, 16), (13, 4, 24)]
 # relative error of float32 sums of a few hundred terms
@@ -151,12 +149,15 @@ def test_update_in_place() -> None:
     pair = random(9, 9, 8)
     expected = pair + triangle_multiplication(pair, triangle_weights(8), outgoing=True)
     changed = pair.clone()
-    assert add_triangle_multiplication(changed, triangle_weights(8), outgoing=True) is changed
+    assert (
+        triangle_reference.triangle_multiplication(changed, triangle_weights(8), outgoing=True, add=True)
+        is changed
+    )
     assert torch.equal(changed, expected)
     weights = attention_weights(8, outputs=8)
     expected = pair + attention(pair, weights)
     changed = pair.clone()
-    assert add_attention(changed, weights) is changed
+    assert attention_reference.attention(changed, weights, add=True) is changed
     assert torch.equal(changed, expected)
 
 

@@ -38,6 +38,7 @@ def run(parameters: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ru
         samples: int = 2,
         out: str = "out",
         templates: tuple[str, ...] = ("--no-templates",),
+        plots: bool = False,
     ) -> Result:
         database = () if command == "predict" else ("--db", str(tmp_path / "db.fasta"))
         return CliRunner().invoke(
@@ -46,6 +47,7 @@ def run(parameters: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ru
                 command, *map(str, arguments), *database, "-o", str(tmp_path / out), "--params",
                 str(parameters), "--device", "cpu", "--threads", "1", "--num-recycle", "0",
                 "--num-diffusion-steps", "2", "--num-diffusion-samples", str(samples), *templates,
+                *(() if plots else ("--no-plots",)),
             ],
         )  # fmt: skip
 

@@ -33,7 +33,7 @@ Run = Callable[..., Result]
 
 
 def test_job_of_any_molecules_becomes_ranked_structures_and_is_resumed(run: Run, tmp_path: Path) -> None:
-    assert run("fold", tmp_path / "job.fasta").exit_code == 0
+    assert run("fold", tmp_path / "job.fasta", plots=True).exit_code == 0
     folder = tmp_path / "out" / "job"
     done = json.loads((folder / "job.done.json").read_text())
     models = done["ranking"]
@@ -52,10 +52,11 @@ def test_job_of_any_molecules_becomes_ranked_structures_and_is_resumed(run: Run,
     assert scores["checks"]["summary"] == models[0]["checks"]
     assert json.loads((folder / f"job_summary_confidences_{stem}.json").read_text())["ranking_score"]
     assert (folder / "job.html").is_file() and (folder / "job.a3m").is_file()
+    assert (folder / "job_plddt.png").is_file()
     rows = [line.split("\t") for line in (tmp_path / "out/summary.tsv").read_text().splitlines()]
     assert rows[0][-2:] == ["ranking_score", "checks"] and len(rows) == 3
     before = (folder / "job.done.json").read_bytes()
-    assert run("fold", tmp_path / "job.fasta").exit_code == 0
+    assert run("fold", tmp_path / "job.fasta", plots=True).exit_code == 0
     assert (folder / "job.done.json").read_bytes() == before
 
 
@@ -98,9 +99,9 @@ def test_dry_run_counts_tokens(run: Run, tmp_path: Path) -> None:
 
 
 def test_target_that_is_too_large_is_named(run: Run, tmp_path: Path) -> None:
-    (tmp_path / "large.fasta").write_text(f">A|protein\n{'MKVLS' * 2000}\n")
+    (tmp_path / "large.fasta").write_text(f">A|protein\n{'MKVLS' * 4000}\n")
     result = run("fold", tmp_path / "large.fasta", tmp_path / "job.fasta", "--dry-run")
-    assert "large.fasta:1: 10,000 tokens; all-atom networks predict at most 8,192" in result.stdout
+    assert "large.fasta:1: 20,000 tokens; all-atom networks predict at most 16,384" in result.stdout
 
 
 def test_a_chain_of_a_screen_keeps_its_templates_and_its_copies_may_have_others() -> None:

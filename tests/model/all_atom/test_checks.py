@@ -53,7 +53,7 @@ def test_handedness_of_smiles_is_that_of_the_string() -> None:
     for letters in ("@", "@@"):
         fasta = f">L|smiles\nC[C{letters}H](O)c1ccccc1\n"
         (molecule,) = molecules(fasta)[0].molecules
-        positions = generator.generate(molecule.component).positions
+        positions = generator.generate_all([(molecule.component, False)])[0].positions
         assert check(fasta, positions).summary == "passed"
         assert check(fasta, positions * [1, -1, 1]).failed == {"chirality": 1}
 

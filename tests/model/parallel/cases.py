@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import time
+from copy import deepcopy
 from dataclasses import fields, replace
 from functools import cache
 from pathlib import Path
@@ -16,9 +17,11 @@ import numpy as np
 import torch
 from torch import distributed
 
+from cuda.fused.chunking import chunk_budget
 from model.alphafold2.modules.config import ModelConfig
 from model.alphafold2.network import AlphaFold
 from model.alphafold2.recycling import RecyclingSettings, feature_tensors, predict
+from model.alphafold3.confidence import TargetScorer
 from model.alphafold3.config import AlphaFold3Config
 from model.alphafold3.inputs import AlphaFold3Inputs
 from model.alphafold3.network import AlphaFold3, Samples, Trunk
@@ -35,7 +38,10 @@ from model.parallel.session import RankFailure, RankSession
 from model.parallel.triangle import multiply_factors
 from model.prediction import Prediction
 from tests.model.alphafold3.drawn_parameters import parameter
+from tests.model.alphafold3.test_confidence import make_inputs
+from tests.model.alphafold3.test_parity import network
 from tests.model.parallel.host_driver import HostDriver, HostStream
+from tests.model.planning.test_alphafold3 import Peak
 
 # of the pLDDT of complexes, so that a rank that forgets it is noticed
 COMPLEX_SHIFT = -0.5
@@ -101,32 +107,68 @@ def all_atom_network(config: AlphaFold3Config) -> AlphaFold3:
 
 
 @cache
-def _parallel_all_atom_network(config: AlphaFold3Config) -> AlphaFold3:
-    return ParallelAlphaFold3(all_atom_network(config), RankGroup())
+def _parallel_all_atom_network(config: AlphaFold3Config, max_graphed_tokens: int) -> AlphaFold3:
+    # modules would otherwise be replaced twice
+    return ParallelAlphaFold3(deepcopy(all_atom_network(config)), RankGroup(), max_graphed_tokens)
 
 
 def predict_all_atom(
-    config: AlphaFold3Config, inputs: AlphaFold3Inputs, samples: int, trunk: Trunk | None = None
-) -> tuple[Samples, Trunk, torch.Tensor]:
-    """Predict with random parameters, in this process alone unless a trunk is given.
+    config: AlphaFold3Config,
+    inputs: AlphaFold3Inputs,
+    samples: int,
+    max_graphed_tokens: int | None = None,
+) -> tuple[Samples, Trunk]:
+    """Predict with random parameters, in this process alone unless `max_graphed_tokens` is given.
 
     Returns:
-        The prediction, its trunk, and the structures that this process draws after the given trunk.
+        The prediction, and the trunk's single representation and rows of the pair representation.
     """
-    network = all_atom_network(config) if trunk is None else _parallel_all_atom_network(config)
+    if max_graphed_tokens is None:
+        network = all_atom_network(config)
+    else:
+        network = _parallel_all_atom_network(config, max_graphed_tokens)
     draws = SeededDraws(3)
-    own_trunk = network.trunk(inputs, draws, cycles=2)
-    own = network.sample(inputs, trunk or own_trunk, draws, steps=2, samples=samples)
-    return network.predict(inputs, draws, cycles=2, steps=2, samples=samples), own_trunk, own
+    trunk = network.trunk(inputs, draws, cycles=2)
+    return network.predict(inputs, draws, cycles=2, steps=2, samples=samples), trunk
+
+
+def draw_in_half_precision(
+    config: AlphaFold3Config, inputs: AlphaFold3Inputs, max_graphed_tokens: int | None
+) -> torch.Tensor:
+    """Draw two structures with half-precision operands; see `predict_all_atom`."""
+    network = deepcopy(all_atom_network(config))
+    network.diffusion_module.use_half_precision()
+    if max_graphed_tokens is not None:
+        network = ParallelAlphaFold3(network, RankGroup(), max_graphed_tokens)
+    trunk = network.trunk(inputs, SeededDraws(3), cycles=1)
+    return network.sample(inputs, trunk, SeededDraws(3), steps=2, samples=2)
+
+
+def all_atom_peaks(tokens: int, atoms: int, elements: int) -> list[int]:
+    """Return the peaks of memory of trunk, sampler and heads, in which tokens are divided."""
+    inputs = make_inputs([0] * tokens, [atoms] * tokens, rows=8, asym_id=np.ones(tokens))
+    model = ParallelAlphaFold3(deepcopy(network("openbind")), RankGroup(), max_graphed_tokens=0)
+    draws, scorer, peaks = SeededDraws(0), TargetScorer(inputs), []
+    with torch.inference_mode(), chunk_budget(elements):
+        with Peak(model) as counted:
+            trunk = model.trunk(inputs, draws, cycles=1)
+        peaks.append(counted.most)
+        with Peak(model) as counted:
+            positions = model.sample(inputs, trunk, draws, steps=1, samples=2)
+        peaks.append(counted.most + trunk.pair.nbytes)
+        with Peak(model) as counted:
+            model.score(inputs, trunk, positions, scorer)
+        peaks.append(counted.most + trunk.pair.nbytes)
+    return peaks
 
 
 def all_atom_trunk_on_gpus(
     config: AlphaFold3Config, inputs: AlphaFold3Inputs
-) -> tuple[list[torch.Tensor], torch.Tensor, torch.Tensor]:
-    """Compute a trunk and predict on GPUs in bf16, alone and together.
+) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    """Compute a trunk and predict on GPUs in bf16: alone, with divided samples, and with divided tokens.
 
     Returns:
-        Both trunks' single and pair representations in turn, and both predictions' structures, on the CPU.
+        The trunks' single and pair representations in turn, and the predictions' structures, on the CPU.
     """
     device = torch.device("cuda", distributed.get_rank())
     torch.cuda.set_device(device)
@@ -135,14 +177,16 @@ def all_atom_trunk_on_gpus(
     tensors = all_atom_network(config).state_dict()
     alone = AlphaFold3.load(config, tensors, "fused", device, torch.bfloat16)
     found, predictions = [], []
-    for together in (False, True):
-        network = ParallelAlphaFold3(alone, RankGroup(process_group)) if together else alone
+    for tokens in (None, 77, 0):
+        network = alone
+        if tokens is not None:
+            network = ParallelAlphaFold3(deepcopy(alone), RankGroup(process_group), tokens)
         trunk = network.trunk(inputs, SeededDraws(3), cycles=2)
-        found += [trunk.single.float().cpu(), trunk.pair.float().cpu()]
+        found += [trunk.single.float().cpu(), network.all_rows(trunk.pair, 77).float().cpu()]
         samples = network.predict(inputs, SeededDraws(3), cycles=1, steps=2, samples=3)
         predictions.append(samples.positions.cpu())
     distributed.destroy_process_group(process_group)
-    return found, *predictions
+    return found, predictions
 
 
 def multiply(left: torch.Tensor, right: torch.Tensor, outgoing: bool, by_channels: bool) -> Any:

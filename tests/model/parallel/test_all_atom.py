@@ -9,7 +9,10 @@ import torch
 from model.alphafold3.confidence import Confidence
 from model.alphafold3.config import OPENBIND, P2, AlphaFold3Config
 from model.alphafold3.inputs import AlphaFold3Inputs
+from model.planning import alphafold3 as planning
+from model.planning.alphafold3 import PredictionSize
 from tests.model.alphafold3.test_confidence import make_inputs
+from tests.model.alphafold3.test_parity import network
 from tests.model.parallel import cases
 from tests.networks import tiny_all_atom
 from tests.rank_processes import RankProcesses
@@ -18,13 +21,18 @@ RELATIVE = 1e-5
 
 
 def random_inputs(tokens: int, rows: int, masked: bool) -> AlphaFold3Inputs:
-    """Return two chains with templates and an alignment."""
+    """Return chains of four tokens, of which the last one is a ligand, with templates and an alignment."""
     generator = np.random.default_rng(tokens)
+    ligand = np.arange(tokens) >= max(1, tokens - tokens % 4)
+    atoms = np.where(ligand, 1, 3)
     changes = {
         "msa": np.eye(32)[generator.integers(0, 20, (rows, tokens))],
         "msa_mask": generator.random((rows, tokens)) < (0.7 if masked else 1.1),
         "profile": generator.random((tokens, 32)),
-        "ref_pos": generator.standard_normal((3 * tokens, 3)),
+        "ref_pos": generator.standard_normal((atoms.sum(), 3)),
+        "is_ligand": ligand,
+        "is_atomized": ligand,
+        "is_protein": ~ligand,
         "token_bonds": np.eye(tokens, k=1),
         "asym_id": np.arange(tokens) // 4,
         "token_mask": np.arange(tokens) < tokens - masked,
@@ -35,26 +43,37 @@ def random_inputs(tokens: int, rows: int, masked: bool) -> AlphaFold3Inputs:
         "template_unit_vector": generator.standard_normal((2, tokens, tokens, 3)),
     }
     # all alanine or glycine would have no CB among three atoms
-    return make_inputs([7] * tokens, [3] * tokens, rows, **changes)
+    return make_inputs([7] * tokens, atoms.tolist(), rows, **changes)
 
 
 @pytest.mark.parametrize(
-    ("tokens", "rows", "samples", "masked", "transposed"),
-    [(1, 1, 1, False, False), (7, 5, 2, True, False), (13, 4, 5, False, True)],
+    ("tokens", "rows", "samples", "masked", "transposed", "max_graphed_tokens"),
+    [
+        (1, 1, 1, False, False, 0),
+        (7, 5, 1, True, False, 0),
+        (13, 4, 5, False, True, 0),
+        (7, 4, 2, True, False, 7),
+    ],
 )
 def test_equal_to_one_process(
-    ranks: RankProcesses, tokens: int, rows: int, samples: int, masked: bool, transposed: bool
+    ranks: RankProcesses,
+    tokens: int,
+    rows: int,
+    samples: int,
+    masked: bool,
+    transposed: bool,
+    max_graphed_tokens: int,
 ) -> None:
     tiny = tiny_all_atom()
     config = replace(
         tiny, pairformer_blocks=2, msa=replace(tiny.msa, blocks=2), transposed_ending_bias=transposed
     )
     inputs = random_inputs(tokens, rows, masked)
-    expected, trunk, structures = cases.predict_all_atom(config, inputs, samples)
-    parts, answers = [], ranks.call(cases.predict_all_atom, config, inputs, samples, trunk)
-    for ours, own_trunk, own in answers:
-        assert ours.positions.shape == (samples, 3 * tokens, 3)
-        pairs = [(own_trunk.pair, trunk.pair), (own_trunk.single, trunk.single)]
+    expected, trunk = cases.predict_all_atom(config, inputs, samples)
+    answers = ranks.call(cases.predict_all_atom, config, inputs, samples, max_graphed_tokens)
+    for ours, own_trunk in answers:
+        assert ours.positions.shape == (samples, len(inputs.atom_mask), 3)
+        pairs = [(own_trunk.pair, trunk.pair[own_trunk.rows]), (own_trunk.single, trunk.single)]
         pairs += [(ours.positions, expected.positions), (ours.contacts, expected.contacts)]
         for mine, theirs in zip(ours.confidences, expected.confidences, strict=True):
             assert mine.chains == theirs.chains
@@ -62,9 +81,28 @@ def test_equal_to_one_process(
             pairs += [(getattr(mine, name), getattr(theirs, name)) for name in names]
         for value, reference in pairs:
             assert torch.linalg.norm(value - reference) <= RELATIVE * torch.linalg.norm(reference) + 1e-6
-        parts += own[: samples - len(parts)]
-    # after the same trunk, the division among ranks changes no bit
-    assert torch.equal(torch.stack(parts), structures)
+
+
+@pytest.mark.parametrize("ranks", [2], indirect=True)
+def test_half_precision_is_that_of_one_process(ranks: RankProcesses) -> None:
+    inputs = random_inputs(7, 1, masked=True)
+    expected = cases.draw_in_half_precision(tiny_all_atom(), inputs, None)
+    for found in ranks.call(cases.draw_in_half_precision, tiny_all_atom(), inputs, 0):
+        assert torch.linalg.norm(found - expected) < 1e-3 * torch.linalg.norm(expected)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", [2], indirect=True)
+def test_ranks_hold_at_most_what_is_planned(ranks: RankProcesses, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning, "MAX_GRAPHED_TOKENS", 0)
+    tokens, atoms, elements = 96, 5, 2**20
+    for peaks in ranks.call(cases.all_atom_peaks, tokens, atoms, elements):
+        size = PredictionSize(tokens, tokens * atoms, 8, 2, 1, on_gpu=False, ranks=len(ranks.processes))
+        phases = planning.phase_bytes(network("openbind").config, size, 1, elements)
+        trunk = ("embedding", "templates", "alignment", "pairformer")
+        for most, names in zip(peaks, (trunk, ("conditions", "steps"), ("heads",)), strict=True):
+            expected = max(phases[name] for name in names)
+            assert 0.6 * expected < most < expected, names
 
 
 @pytest.mark.gpu
@@ -84,6 +122,7 @@ def test_two_gpus_compute_what_one_computes(config: AlphaFold3Config) -> None:
         answers = pair.call(cases.all_atom_trunk_on_gpus, config, random_inputs(77, 9, masked=False))
     finally:
         pair.close()
-    for trunks, alone, together in answers:
-        for ours, expected in ((trunks[2], trunks[0]), (trunks[3], trunks[1]), (together, alone)):
+    for trunks, (alone, *together) in answers:
+        pairs = [*zip(trunks[2:], 2 * trunks[:2], strict=True), *((x, alone) for x in together)]
+        for ours, expected in pairs:
             assert torch.linalg.norm(ours - expected) < 0.02 * torch.linalg.norm(expected)

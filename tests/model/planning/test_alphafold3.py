@@ -77,11 +77,6 @@ def test_phases_hold_at_most_what_is_planned() -> None:
     assert 0.6 * phases["heads"] < most + trunk.pair.nbytes < phases["heads"]
 
 
-def test_7000_tokens_fit_on_80_gigabytes() -> None:
-    assert plan_prediction(OPENBIND, bf16_size(7000), H100).fits
-    assert not plan_prediction(OPENBIND, bf16_size(8000), H100).fits
-
-
 def test_samples_are_divided_when_memory_is_short() -> None:
     many = bf16_size(2048, samples=1000)
     plan = plan_prediction(OPENBIND, many, H100)
@@ -94,7 +89,13 @@ def test_ranks_divide_the_trunk_and_the_samples() -> None:
     assert (one.samples_at_once, two.samples_at_once) == (5, 3)
     for phase in ("templates", "alignment", "pairformer"):
         assert two.phases[phase] < 0.8 * one.phases[phase], phase
-    assert two.phases["heads"] < one.phases["heads"] and two.phases["conditions"] == one.phases["conditions"]
+    assert two.phases["heads"] < one.phases["heads"]
+
+
+def test_two_devices_predict_longer_targets() -> None:
+    assert plan_prediction(OPENBIND, bf16_size(7850), H100).fits
+    assert not plan_prediction(OPENBIND, bf16_size(8000), H100).fits
+    assert plan_prediction(OPENBIND, bf16_size(10250, ranks=2), H100).fits
 
 
 def test_parameters_are_those_of_the_file() -> None:

@@ -80,7 +80,7 @@ masked_codes = st.lists(st.integers(0, 25) | st.integers(0, 25).map(lambda x: x 
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(codes, st.lists(masked_codes, min_size=1, max_size=4), st.booleans())
 def test_scores_equal_reference(query: np.ndarray, sequences: list[np.ndarray], bias: bool) -> None:
     assert_equal_to(reference_score, query_profile(query, bias), sequences)

@@ -129,7 +129,7 @@ proteins = st.text(alphabet=STANDARD + "BZX", min_size=1, max_size=60)
 gap_costs = st.integers(1, 14).flatmap(lambda o: st.tuples(st.just(o), st.integers(1, o)))
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(proteins, st.lists(proteins, min_size=1, max_size=4))
 def test_scores_equal_biopython(query: str, targets: list[str]) -> None:
     aligner, profile = biopython_aligner(), substitution_matrix()[encode(query)]

@@ -24,7 +24,7 @@ from msa.gpu.worker.local_worker import LocalWorker
 from msa.gpu.worker.process_start import GpuProcess
 from msa.io.fasta import FastaRecord
 from msa.search import gapless_limit, windows
-from msa.search.engine_selection import EngineSettings, create_engine
+from msa.search.engine_selection import create_engine
 from msa.search.search import search_many
 from tests.msa.gpu import cpu_kernels
 from tests.msa.gpu.tiny_search import BATCH_QUERIES, CLUSTERS, TinySearch, as_table
@@ -164,8 +164,8 @@ def fail_without_memory(
 @pytest.mark.slow
 def test_streamed_database_is_searched_in_a_separate_process() -> None:
     """Check the hits of the real kernels, which other tests replace in this process."""
-    settings = EngineSettings("cuda", Path(FOLDER.name) / "kernels", max_database_bytes=150)
-    gpu_engine = create_engine(settings, print)
+    settings = GpuSettings(Path(FOLDER.name) / "kernels", max_database_bytes=150)
+    gpu_engine = create_engine("cuda", settings, print)
     assert isinstance(gpu_engine, GpuEngine)
     tiny = tiny_search()
     # one query, as the simulator takes seconds for each
@@ -180,25 +180,25 @@ def test_process_of_a_streamed_database_or_started_ahead_is_used() -> None:
     kernels = Path(FOLDER.name) / "kernels"
     kinds = {None: LocalWorker, 150: RemoteWorker, 2**20: LocalWorker}
     for max_bytes, kind in kinds.items():
-        settings = EngineSettings("cuda", kernels, max_database_bytes=max_bytes)
-        gpu_engine = create_engine(settings, print, targets=targets)
+        settings = GpuSettings(kernels, max_database_bytes=max_bytes)
+        gpu_engine = create_engine("cuda", settings, print, targets=targets)
         assert isinstance(gpu_engine, GpuEngine)
         assert [type(worker) for worker in gpu_engine.workers] == [kind]
         gpu_engine.close()
-    gpu_engine = create_engine(EngineSettings("cuda", kernels), print, started=GpuProcess(0))
+    gpu_engine = create_engine("cuda", GpuSettings(kernels), print, started=GpuProcess(0))
     assert isinstance(gpu_engine, GpuEngine)
     assert [type(worker) for worker in gpu_engine.workers] == [RemoteWorker]
     gpu_engine.close()
     # the simulator has a single GPU
     messages: list[str] = []
-    missing = EngineSettings("cuda:1", kernels, max_database_bytes=150)
+    missing = GpuSettings(kernels, max_database_bytes=150)
     with pytest.raises(GpuUnavailable, match="no GPU number 1"):
-        create_engine(missing, messages.append, targets=targets)
+        create_engine("cuda:1", missing, messages.append, targets=targets)
 
 
 @pytest.mark.usefixtures("fast_kernels")
 def test_resident_database_is_searched_in_this_process() -> None:
-    gpu_engine = create_engine(EngineSettings("cuda", Path(FOLDER.name) / "kernels"), print)
+    gpu_engine = create_engine("cuda", GpuSettings(Path(FOLDER.name) / "kernels"), print)
     assert isinstance(gpu_engine, GpuEngine)
     tiny_search().check(gpu_engine)
     assert [type(worker) for worker in gpu_engine.workers] == [LocalWorker]

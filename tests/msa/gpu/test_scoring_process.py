@@ -16,9 +16,10 @@ from msa.gpu import engine
 from msa.gpu.device.devices import GpuUnavailable
 from msa.gpu.engine import GpuEngine
 from msa.gpu.remote_worker import RemoteScoring
+from msa.gpu.worker.interface import GpuSettings
 from msa.gpu.worker.process_start import GpuProcess
 from msa.search import profile_search
-from msa.search.engine_selection import EngineSettings, create_engine
+from msa.search.engine_selection import create_engine
 from msa.search.scoring.candidate_scorer import CandidateScorer
 from msa.search.search import search_many
 from tests.conftest import simulate_gpus
@@ -44,7 +45,7 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
 
     def start_engine(fault: str = "none") -> GpuEngine:
         process = GpuProcess(0, scores=True, entry=f"{FAULTS}:{fault}")
-        gpu_engine = create_engine(EngineSettings("cuda", tmp_path / "kernels"), print, started=process)
+        gpu_engine = create_engine("cuda", GpuSettings(tmp_path / "kernels"), print, started=process)
         assert isinstance(gpu_engine, GpuEngine)
         started.append(gpu_engine)
         return gpu_engine
@@ -158,5 +159,5 @@ def test_processes_end_if_the_gpu_cannot_be_opened(tmp_path: Path, monkeypatch: 
     # the simulator has a single GPU
     process = GpuProcess(1, scores=True, entry=f"{FAULTS}:none")
     with pytest.raises(GpuUnavailable, match="no GPU number 1"):
-        create_engine(EngineSettings("cuda:1", tmp_path / "kernels"), print, started=process)
+        create_engine("cuda:1", GpuSettings(tmp_path / "kernels"), print, started=process)
     assert process.service.has_ended and process.scoring is not None and process.scoring.has_ended

@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -11,13 +10,11 @@ from hypothesis import strategies as st
 
 from msa.alphabet import STANDARD
 from msa.engines.settings import default_gap_costs
-from msa.profile import statistics
 from msa.profile.gumbel import GUMBEL_TABLES, GumbelParameters, family_matrix, gumbel_parameters
 from msa.profile.matrices import background, substitution_matrix
 from msa.profile.statistics import (
     CHANCE_FRACTION,
     MAX_TABULATED_SCORE,
-    are_evalues_at_most,
     bit_scores,
     corrected_scores,
     evalues,
@@ -188,46 +185,15 @@ def test_array_of_evalues_equals_single_ones() -> None:
     st.integers(-12, 4),
     st.sampled_from(sorted(GUMBEL_TABLES)),
 )
-def test_only_evalues_above_the_limit_are_infinite(seed: int, query: int, exponent: int, matrix: str) -> None:
+def test_no_target_below_a_limit_is_too_long(seed: int, query: int, exponent: int, matrix: str) -> None:
     rng = np.random.default_rng(seed)
     longest_target = rng.choice([500, 3000, 10**6])
     scores, lengths = rng.integers(1, 400, 300), rng.integers(2, longest_target, 300).astype(np.int32)
     for gap_costs in GUMBEL_TABLES[matrix].gapped:
         parameters, limit = gumbel_parameters(*gap_costs, matrix), 10.0**exponent
         values = evalues(scores, query, lengths, 10**9, parameters)
-        limited = evalues(scores, query, lengths, 10**9, parameters, limit)
-        assert np.array_equal(limited[values <= limit], values[values <= limit])
-        assert set(limited[limited != values].tolist()) <= {math.inf}
         longest = longest_targets(query, 10**9, parameters, limit)[np.minimum(scores, MAX_TABULATED_SCORE)]
         assert (lengths <= longest)[values <= limit].all()
-
-        for factors in (np.ones(300), lengths, np.maximum(lengths / 800, 1.0)):
-            expected = values * factors <= limit
-            sizes = scores, query, lengths, 10**9, parameters
-            assert np.array_equal(are_evalues_at_most(limit, factors, *sizes), expected)
-
-
-@pytest.mark.parametrize("target", [1, 30, 300, 30_000])
-def test_limits_that_are_evalues_decide_exactly(target: int) -> None:
-    scores, one = np.arange(1, 200), np.ones(199)
-    sizes = scores, 150, np.full(199, target), 10**8, DEFAULT
-    values = evalues(*sizes)
-    for limit in [*values.tolist(), *np.nextafter(values, 0).tolist()]:
-        assert np.array_equal(are_evalues_at_most(limit, one, *sizes), values <= limit)
-
-
-def test_bounds_decide_most_cases(monkeypatch: pytest.MonkeyPatch) -> None:
-    sizes = np.arange(1, 200), 400, np.full(199, 400), 10**8, DEFAULT
-    computed: list[int] = []
-
-    def none_at_most(alignments: Any, *_: Any) -> np.ndarray:
-        computed.append(len(alignments.scores))
-        return np.full(computed[-1], math.inf)
-
-    monkeypatch.setattr(statistics, "_all_evalues", none_at_most)
-    for limit in (1e-9, 1e-3, 1.0):
-        are_evalues_at_most(limit, np.ones(199), *sizes)
-    assert max(computed) < 10
 
 
 def test_numbers_of_each_pair_give_the_same_bits() -> None:
@@ -235,24 +201,20 @@ def test_numbers_of_each_pair_give_the_same_bits() -> None:
     queries, lengths, scores = (rng.integers(1, high, 60) for high in (900, 2000, 150))
     k, fractions = rng.choice([0.041, 0.1], 60), rng.choice([0.04, 0.2], 60)
     together = evalues(scores, queries, lengths, 10**8, DEFAULT, k=k)
-    limited = evalues(scores, queries, lengths, 10**8, DEFAULT, 1.0, k)
-    passing = are_evalues_at_most(1.0, np.ones(60), scores, queries, lengths, 10**8, DEFAULT, k)
     excess = reversed_excess(scores, queries, lengths, DEFAULT, fractions)
     for row in range(60):
         pair, own = slice(row, row + 1), replace(DEFAULT, k=float(k[row]))
         (expected,) = evalues(scores[pair], int(queries[row]), lengths[pair], 10**8, own)
-        assert together[row] == expected and passing[row] == (expected <= 1)
-        assert limited[row] in ((expected,) if expected <= 1 else (expected, math.inf))
+        assert together[row] == expected
         numbers = int(queries[row]), lengths[pair], DEFAULT, float(fractions[row])
         assert excess[row] == reversed_excess(scores[pair], *numbers)[0]
-    assert 5 < passing.sum() < 55 and (excess > 0).any()
+    assert (excess > 0).any()
 
 
 @pytest.mark.filterwarnings("error")
 def test_lengths_of_a_truncated_file_are_harmless() -> None:
     scores, lengths = np.array([50, 60]), np.array([0, 100])
     assert np.isfinite(evalues(scores, 100, lengths, 1000, DEFAULT)).all()
-    are_evalues_at_most(1e-3, np.ones(2), scores, 100, lengths, 1000, DEFAULT)
 
 
 def test_long_targets_need_high_scores() -> None:

@@ -26,7 +26,7 @@ def selection(max_evalue: float) -> Selection:
         reversed_scores: np.ndarray | None = None,
     ) -> np.ndarray:
         lengths = np.array(QUERY_LENGTHS)[queries]
-        return evalues(scores, lengths, LENGTHS[targets], RESIDUES, PARAMETERS, max_evalue)
+        return evalues(scores, lengths, LENGTHS[targets], RESIDUES, PARAMETERS)
 
     return Selection(
         of_candidates,

@@ -199,6 +199,18 @@ def test_large_products_of_queries_and_keys(
     assert (gated.double() - exact.flatten(2)).norm() / exact.norm() < 2**-8
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@pytest.mark.parametrize("first, last", [(0, 20), (20, 37)])
+def test_queries_of_some_positions(first: int, last: int, dtype: torch.dtype, draw: Draw) -> None:
+    batch, length, heads, width = 2, 37, 2, 16
+    projected, bias = draw(batch, length, 4 * heads * width).to(dtype), draw(heads, length, length).to(dtype)
+    gating_bias, every = draw(heads, width).to(dtype), projected.new_empty(batch, length, heads * width)
+    kernels.attend(projected, gating_bias, None, bias, every)
+    some = projected.new_empty(batch, last - first, heads * width)
+    kernels.attend(projected, gating_bias, None, bias[:, first:last], some, first_query=first)
+    torch.testing.assert_close(some, every[:, first:last])
+
+
 def test_changed_weights_are_packed_again(draw: Draw, compare: Compare) -> None:
     x, weights = draw(2, 17, 16), random_weights(draw, 16, 2, 8)
     check(compare, x, weights)

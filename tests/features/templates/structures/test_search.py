@@ -13,7 +13,8 @@ from msa.cpu.engine import CpuEngine
 from msa.cpu.smith_waterman import align
 from msa.database.sequence_arrays import SequenceArrays
 from msa.engines.engine import Engine
-from msa.search.engine_selection import EngineSettings, create_engine
+from msa.gpu.worker.interface import GpuSettings
+from msa.search.engine_selection import create_engine
 
 Row = tuple[str, int, float, bytes]
 
@@ -44,7 +45,7 @@ def test_lysozyme_finds_lactalbumin_and_a_gtpase_its_family(tmp_path: Path) -> N
 @pytest.mark.gpu
 def test_a_gpu_finds_the_same_hits(tmp_path: Path) -> None:
     names = [StructureLibrary.open(EMBEDDED).database.id(k) for k in range(0, 6127, 300)]
-    gpu = create_engine(EngineSettings("cuda", tmp_path), on_fallback=pytest.fail)
+    gpu = create_engine("cuda", GpuSettings(tmp_path), on_fallback=pytest.fail)
     assert found_rows(gpu, names, tmp_path) == found_rows(CpuEngine(), names, tmp_path)
 
 

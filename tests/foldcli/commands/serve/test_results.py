@@ -193,7 +193,7 @@ def test_server_that_dies_during_a_search(serve: "Start", folder: Path, kind: st
 
 def test_concurrent_clients_get_the_same_hits(shared: "Server", folder: Path) -> None:
     command = [*FOLDCLI, "search", "queries.fasta", "--server", str(shared.path), "-q", "-o"]
-    processes = [subprocess.Popen([*command, f"{i}.m8"]) for i in range(8)]
-    assert [process.wait() for process in processes] == [0] * 8
-    tables = {(folder / f"{i}.m8").read_bytes() for i in range(8)}
+    processes = [subprocess.Popen([*command, f"{i}.m8"]) for i in range(4)]
+    assert [process.wait() for process in processes] == [0] * 4
+    tables = {(folder / f"{i}.m8").read_bytes() for i in range(4)}
     assert len(tables) == 1 and len(tables.pop().splitlines()) == 301

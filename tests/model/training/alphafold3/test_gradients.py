@@ -1,6 +1,6 @@
 """Tests of the training pass against OpenFold3's gradients, and of what a pass promises."""
 
-from functools import cache
+from copy import deepcopy
 from pathlib import Path
 
 import numpy as np
@@ -24,8 +24,8 @@ from model.training.alphafold3.network import (
 )
 from model.training.alphafold3.noise import SeededTrainingDraws, noised_copies
 from model.training.alphafold3.targets import Targets
-from tests.model.alphafold3.goldens import load_network
-from tests.model.alphafold3.test_parity import NETWORKS, shallow_names
+from tests.model.alphafold3.test_parity import NETWORKS
+from tests.model.alphafold3.test_parity import network as inference_network
 from tests.model.training.alphafold3.cases import gradient_case, sketch
 from tests.model.training.alphafold3.test_losses import SIGMA_DATA, WEIGHTS, load
 
@@ -39,7 +39,7 @@ BOUNDS = {torch.float32: 1e-4, torch.float64: 1e-6}
 
 def trainable_network(dtype: torch.dtype) -> AlphaFold3:
     """Return the network of few blocks whose gradients were recorded."""
-    network = load_network(shallow_names("openbind"), dtype)
+    network = deepcopy(inference_network("openbind")).to(dtype)
     for parameter in trained_parameters(network).values():
         parameter.requires_grad_(True)
     return network
@@ -111,12 +111,6 @@ def test_biases_that_openfold3_lacks_are_not_trained() -> None:
         assert not bool(parameter.any())
 
 
-@cache
-def inference_network(name: str = "openbind") -> AlphaFold3:
-    """Return the network of few blocks without gradients."""
-    return load_network(shallow_names(name))
-
-
 @pytest.mark.parametrize("name", NETWORKS)
 def test_without_dropout_a_pass_computes_what_inference_computes(name: str) -> None:
     network = inference_network(name)
@@ -146,7 +140,7 @@ def random_trunk(network: AlphaFold3, tokens: int, relative: RelativePositions) 
 
 
 def test_copies_with_their_own_noise_are_independent() -> None:
-    network = inference_network()
+    network = inference_network("openbind")
     inputs, _, given = load(gradient_case()[0], torch.float32)
     relative = RelativePositions.of(inputs, network.config)
     trunk = random_trunk(network, len(inputs.token_mask), relative)

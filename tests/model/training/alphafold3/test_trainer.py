@@ -153,14 +153,13 @@ def test_a_run_continues_from_a_checkpoint_bit_for_bit(tmp_path: Path) -> None:
     samples = [sample("4cup")]
     dropout = replace(SETTINGS, copies=2, dropout=True)
     whole = make_trainer(samples, passes=dropout)
-    expected = [whole.step() for _ in range(4)]
+    expected = [whole.step() for _ in range(3)]
     first = make_trainer(samples, passes=dropout)
-    for _ in range(2):
-        first.step()
+    first.step()
     first.save(tmp_path)
     second = make_trainer(samples, initial=2, passes=dropout)
     second.load(tmp_path)
-    assert [second.step() for _ in range(2)] == expected[2:]
+    assert [second.step() for _ in range(2)] == expected[1:]
     for name in ("values", "average"):
         assert torch.equal(getattr(second.flat, name), getattr(whole.flat, name))
     for name, buffer in whole.network.named_buffers():  # the embedding of the noise is drawn, not trained
@@ -170,12 +169,12 @@ def test_a_run_continues_from_a_checkpoint_bit_for_bit(tmp_path: Path) -> None:
 
 def test_steps_are_those_of_adam_with_clipped_gradients_of_samples() -> None:
     samples = [sample("1lcd"), sample("4cup")]
-    trainer = make_trainer(samples, batch=2, clip_norm=0.5)
+    trainer = make_trainer(samples, batch=2, clip_norm=0.5, passes=replace(SETTINGS, copies=2))
     twin = make_trainer(samples)
     network, settings = twin.network, trainer.settings
     parameters = list(trained_parameters(network).values())
     optimizer = torch.optim.Adam(parameters, 3e-3, (settings.beta1, settings.beta2), settings.epsilon)
-    for step in range(3):
+    for step in range(2):
         report = trainer.step()
         gradients, values = [torch.zeros_like(x) for x in parameters], []
         for number in (2 * step, 2 * step + 1):

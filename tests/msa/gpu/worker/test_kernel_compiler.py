@@ -1,6 +1,5 @@
 """Tests of the processes that compile the search's kernels."""
 
-import json
 import os
 import threading
 import time
@@ -53,12 +52,28 @@ def test_kernels_are_compiled_without_a_gpu(tmp_path: Path) -> None:
         assert code.startswith(b"\x7fELF") and name in code
 
 
-@pytest.mark.simulator
-def test_kernels_of_all_stages_are_compiled_together(tmp_path: Path) -> None:
-    KernelCompiler(tmp_path, lambda done, needed: None).compile_search([200, 100])
-    (path,) = tmp_path.glob("made_*.json")
-    stages = json.loads(path.read_text())
-    assert len(stages) == 3 and all(lengths == [100, 200] for lengths in stages.values())
+@pytest.fixture
+def cached(monkeypatch: pytest.MonkeyPatch) -> set[KernelSource]:
+    """Return the compiled kernels; compilation only adds to them."""
+    kernels: set[KernelSource] = set()
+    monkeypatch.setattr(kernel_compiler, "is_cached", lambda kernel, capability, folder: kernel in kernels)
+    monkeypatch.setattr(
+        kernel_compiler, "compile_into", lambda folder, kernel, capability: kernels.add(kernel)
+    )
+    monkeypatch.setattr(KernelCompiler, "_compile_in_processes", lambda *arguments: iter(()))
+    return kernels
+
+
+def test_kernels_of_all_stages_are_compiled_together(tmp_path: Path, cached: set[KernelSource]) -> None:
+    KernelCompiler(tmp_path, lambda done, needed: None, device=H200).compile_search([200, 100])
+    # found by another process
+    other = KernelCompiler(tmp_path, lambda done, needed: None, device=H200)
+    for stage in ("filter", "alignment", "many alignments"):
+        assert other._incomplete_lengths(stage, [200, 100]) == []
+        assert other._incomplete_lengths(stage, [900, 100]) == [900]
+    cached.clear()
+    assert other._incomplete_lengths("filter", [100]) == []
+    assert other._incomplete_lengths("filter", [101]) == [101]
 
 
 def test_few_kernels_are_compiled_in_another_process_only_if_no_search_waits_for_them(
@@ -126,11 +141,12 @@ def test_searches_do_not_wait_for_the_kernels_for_many_pairs(
     assert calls[2:] == [(several, False), (several, "loaded"), (several, True)]
 
 
-@pytest.mark.simulator
-def test_all_compiled_kernels_are_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_compiled_kernels_are_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cached: set[KernelSource]
+) -> None:
     loaded: list[KernelSource] = []
     monkeypatch.setattr(kernel_compiler, "compiled_kernel", loaded.append)
-    compiler, device = KernelCompiler(tmp_path, lambda done, needed: None), Device.current()
+    compiler, device = KernelCompiler(tmp_path, lambda done, needed: None, device=H200), H200
     for many in (False, True):
         if many:
             compiler.compile_stage(kernel_compiler.MANY_ALIGNMENTS, [100, 300])

@@ -18,7 +18,6 @@ from msa.database.build import BuildSettings, build_database
 from msa.database.database import TargetDatabase
 from msa.database.sequence_arrays import SequenceArrays
 from msa.engines.engine import Candidates, EngineRequest
-from msa.engines.pair_statistics import PairStatistics
 from msa.engines.query_profile import QueryProfile
 from msa.engines.settings import SearchSettings
 from msa.io.fasta import FastaRecord
@@ -168,16 +167,6 @@ def test_evalues_are_proportional_to_the_lengths_of_targets_and_short_queries(tm
             reference = Reference(query, hits[length].sequence, database)
             expected = reference.pair_evalue(reference.target, reference.best) * residues / length
             assert hits[length].evalue == pytest.approx(expected * of_target * of_query / 1.2, rel=1e-12)
-
-
-def test_limits_apply_to_evalues_that_include_the_factors_of_lengths() -> None:
-    scores, ones = np.arange(40, 100), np.ones(60)
-    queries, targets = 900 * ones.astype(np.int64), 700 * ones.astype(np.int32)
-    lengths = queries, PARAMETERS.k * ones, ones, 5600 * ones, targets
-    pairs = PairStatistics(PARAMETERS, 10**7, *lengths)
-    values, limited = pairs.evalues(scores), pairs.evalues(scores, 1.0)
-    passing = values <= 1
-    assert 0 < passing.sum() < 60 and limited[passing].tolist() == values[passing].tolist()
 
 
 @given(st.integers(0, 2**32))
