@@ -85,6 +85,11 @@ def make_arrays(tokens: int, rows: int) -> dict[str, np.ndarray]:
 
 def make_network(config: AlphaFold3Config, precision: str, kernels: str, device: str = "cuda") -> AlphaFold3:
     """Return a network with random parameters on the current GPU, or the CPU."""
+    return AlphaFold3.load(config, random_tensors(config, device), kernels, device, DTYPES[precision])
+
+
+def random_tensors(config: AlphaFold3Config, device: str) -> dict[str, torch.Tensor]:
+    """Return random parameters of a network by their names."""
     with torch.device("meta"):
         shapes = {name: x.shape for name, x in AlphaFold3(config, "reference").state_dict().items()}
     generator = torch.Generator(device).manual_seed(0)
@@ -95,7 +100,7 @@ def make_network(config: AlphaFold3Config, precision: str, kernels: str, device:
         tensors[name] = (
             1 + 0.1 * noise if is_scale else noise * (0.5 * shape[-1] ** -0.5 if shape[1:] else 0.1)
         )
-    return AlphaFold3.load(config, tensors, kernels, device, DTYPES[precision])
+    return tensors
 
 
 def seconds(function: Callable[[], object], repeats: int = 3) -> float:

@@ -22,13 +22,12 @@ from pathlib import Path
 
 import numpy as np
 import safetensors.torch
-import torch
+from all_atom_gpu import random_tensors
 from fold import run_foldcli, write_database
 from options import parse_options
-from runs import compile_bytecode
+from processes import compile_bytecode
 
 from model.alphafold3.config import OPENBIND, AlphaFold3Config
-from model.alphafold3.network import AlphaFold3
 from model.checkpoints.openfold3 import openfold3_tensors
 from msa.io.fasta import FastaRecord, read_fasta
 
@@ -52,15 +51,7 @@ PARTS = (
 
 def write_parameters(path: Path, config: AlphaFold3Config) -> None:
     """Write random parameters with OpenFold3's names."""
-    with torch.device("meta"):
-        shapes = {name: x.shape for name, x in AlphaFold3(config, "reference").state_dict().items()}
-    generator = torch.Generator().manual_seed(0)
-    tensors = {}
-    for name, shape in shapes.items():
-        is_scale = len(shape) == 1 and name.endswith(("weight", "scale"))
-        noise = torch.empty(shape).normal_(generator=generator)
-        tensors[name] = 1 + 0.1 * noise if is_scale else noise * 0.5 * max(shape[-1], 1) ** -0.5
-    theirs = {name: x.contiguous() for name, x in openfold3_tensors(tensors).items()}
+    theirs = {name: x.contiguous() for name, x in openfold3_tensors(random_tensors(config, "cpu")).items()}
     safetensors.torch.save_file(theirs, path)
 
 

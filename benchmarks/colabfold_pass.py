@@ -2,7 +2,6 @@
 
     python benchmarks/colabfold_pass.py [--network multimer] [--lengths 1024,2048,4096] [--repeats 3]
                                         [--warm-up 2] [--blocks 48] [--device cuda:0]
-                                        [--colabfold-kernels fused] [--compile-mode tuned]
                                         [--colabfold-python PYTHON]
 
 The networks are model_1_multimer_v3 (--network multimer; a complex of two chains of equal length without
@@ -15,9 +14,8 @@ the time that JAX needs before its first pass. Peaks are those of the allocators
 and the sum of XLA's buffers.
 
 Each length and engine has a process of its own, one after the other, so that the engines do not share memory.
-An engine that cannot be imported is skipped. --colabfold-kernels fused is ColabFold's --use-fast-kernels; xla
-is its default. --compile-mode is ColabFold's option of this name. --blocks 1 --device cpu is a short test, in
-which neither network has fused kernels.
+An engine that cannot be imported is skipped. ColabFold runs with --use-fast-kernels and --compile-mode tuned.
+--blocks 1 --device cpu is a short test, in which neither network has fused kernels.
 
 With --colabfold-python, ColabFold's side runs in another environment, which needs no torch. In addition to
 NumPy, scipy, jax and jaxlib 0.11.2 with the CUDA plug-in, it needs these wheels (for Python 3.12). Install
@@ -97,8 +95,7 @@ def read_options(command_line: Sequence[str] | None = None) -> argparse.Namespac
     """Return the options, by default of the command line; other benchmarks use the defaults too."""
     return parse_options(
         __doc__, command_line=command_line, network=("multimer", "monomer"), lengths="1024,2048,4096",
-        repeats=3, warm_up=2, blocks=48, device=("cuda:0", "cpu"), colabfold_kernels=("fused", "xla"),
-        compile_mode=("tuned", "fast", "full"), colabfold_python=sys.executable
+        repeats=3, warm_up=2, blocks=48, device=("cuda:0", "cpu"), colabfold_python=sys.executable
     )  # fmt: skip
 
 

@@ -28,7 +28,6 @@ manifest to the lDDT-CA of the residues of the measured chains.
 """
 
 import json
-import os
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -38,14 +37,7 @@ from tempfile import TemporaryDirectory, gettempdir
 
 import numpy as np
 import torch
-from compact_tables import (
-    CLOSE_IDENTITY,
-    ChainScores,
-    calibrate,
-    ideal_helix,
-    regular_bonds,
-    report,
-)
+from compact_tables import CLOSE_IDENTITY, ChainScores, calibrate, ideal_helix, regular_bonds, report
 from options import parse_options
 
 from features.alphafold2.alignment_depth import row_weights
@@ -58,7 +50,6 @@ from features.templates.library.chains import TemplateChain
 from features.templates.library.settings import TemplateSettings
 from features.templates.template_features import make_template_features
 from model import residue_constants
-from model.alphafold2.modules.config import ModelConfig
 from model.alphafold2.modules.embedders import pseudo_beta
 from model.alphafold2.network import AlphaFold
 from model.alphafold2.recycling import RecyclingSettings, predict
@@ -71,7 +62,6 @@ from model.checkpoints.network_folder import (
     folder_of,
     read_manifest,
 )
-from model.planning.kernel_request import KernelRequest
 from model.prediction import Prediction
 from model.refinement.refine import refine
 from model.residue_tables import residue_rows
@@ -85,7 +75,6 @@ from model.training.runtime.settings import read_settings
 from model.training.validation import contact_precision
 from msa.alignments.files import Alignment
 from msa.base.residues import RESTYPES
-from msa.base.services.service import Service
 
 SETTINGS = Path(__file__).parents[1] / "examples" / "train" / "compact.yaml"
 LETTERS = np.frombuffer((RESTYPES + "X-").encode(), np.uint8)
@@ -329,22 +318,9 @@ def load(params: str, device: torch.device, dtype: torch.dtype) -> tuple[Network
             package_network(folder, read_settings(SETTINGS), Path(temporary, "network"))
             folder = Path(temporary, "network")
         manifest = read_manifest(folder)
-        if device.type == "cuda":
-            compile_kernels(manifest.config, device)
         arrays = load_folder(folder, manifest)
     shift = manifest.plddt_shift
     return manifest, build_network(manifest.config, arrays, device, dtype, "auto", shift)
-
-
-def compile_kernels(config: ModelConfig, device: torch.device) -> None:
-    """Compile the network's kernels in processes, which is faster than at their first launches."""
-    properties = torch.cuda.get_device_properties(device)
-    processes = min(32, len(os.sched_getaffinity(0)))
-    capability = (properties.major, properties.minor)
-    request = KernelRequest(properties.name, capability, (config,), "bf16", processes)
-    service = Service("model.planning.kernel_process:Compiler")
-    service.request("compile", request).result()
-    service.close()
 
 
 def evaluate(

@@ -29,7 +29,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
-from benchmarks.fused_timing import Call, Floors, milliseconds, print_times
+from benchmarks.fused_timing import Call, Floors, milliseconds, print_times, random
 from cuda.fused import LAYER_NORM_EPSILON
 from cuda.fused.hopper_tiles import (
     allocate_barriers,
@@ -713,23 +713,17 @@ CONTEST = [
 ]
 
 
-def random(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    """Return numbers of unit variance, divided by the first size for a matrix."""
-    scale = shape[0] ** -0.5 if len(shape) == 2 else 1.0
-    return scale * torch.randn(shape, device="cuda", dtype=dtype)
-
-
 def random_case(batch: int, length: int, channels: int, masked: bool, tailed: bool) -> tuple[Any, ...]:
     """Return input, weights and mask of one of the contest's cases."""
-    x = random(batch, length, length, channels)
+    x = random(batch, length, length, channels, dtype=torch.float32)
     if tailed:
         # at least 1e-6, since dividing by 0 would leave nothing to compare
-        x = x / random(batch, length, length, channels).abs().clamp(min=1e-6)
+        x = x / random(*x.shape, dtype=x.dtype).abs().clamp(min=1e-6)
     mask = torch.ones(batch, length, length, device="cuda")
     if masked:
         mask = torch.randint(0, 2, mask.shape, device="cuda").float()
     shapes = [(channels,)] * 2 + [(channels, INNER)] * 5 + [(INNER,)] * 2 + [(INNER, channels)]
-    return x, GateFirstWeights(*(random(*shape) for shape in shapes)), mask
+    return x, GateFirstWeights(*(random(*shape, dtype=x.dtype) for shape in shapes)), mask
 
 
 def lower_bounds(floors: Floors, batch: int, length: int, channels: int) -> dict[str, float]:

@@ -12,14 +12,13 @@ only masks, on one thread. Programs that are not installed are skipped.
 
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import numpy as np
 from options import parse_options
+from processes import Run, timed
 
 from msa.alphabet import STANDARD
 from msa.io.compression import read_bytes
@@ -40,41 +39,16 @@ def random_fasta(megabytes: float, seed: int = 0) -> bytes:
     return b"".join(parts)
 
 
-def measure(
-    command: list[str],
-    cores: set[int],
-    folder: Path,
-    discard: bool = False,
-) -> tuple[float, float, int]:
-    """Run a command in a temporary folder; return wall seconds, CPU seconds and peak resident bytes.
-
-    Args:
-        command: the command.
-        cores: the cores it may use.
-        folder: folder of the temporary folder.
-        discard: discard the standard output.
-    """
+def measure(command: list[str], folder: Path) -> Run:
+    """Run a command in a temporary folder."""
     with tempfile.TemporaryDirectory(dir=folder) as work:
-        sink = subprocess.DEVNULL if discard else None
-        start = time.perf_counter()
-        process = subprocess.Popen(
-            command,
-            cwd=work,
-            stdin=subprocess.DEVNULL,
-            stdout=sink,
-            stderr=subprocess.DEVNULL,
-            preexec_fn=lambda: os.sched_setaffinity(0, cores),
-        )
-        _, status, usage = os.wait4(process.pid, 0)
-        seconds = time.perf_counter() - start
-    if status != 0:
-        raise SystemExit(f"failed: {' '.join(command)}")
-    return seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024
+        return timed(command, folder=Path(work))
 
 
 def main() -> None:
     options = parse_options(__doc__, "fasta?", megabytes=500.0, threads=2, repeats=3, folder=Path)
     cores = set(sorted(os.sched_getaffinity(0))[: options.threads])
+    os.sched_setaffinity(0, cores)
     with tempfile.TemporaryDirectory(dir=options.folder) as name:
         folder, path = Path(name), Path(name) / "input.fasta"
         content = read_bytes(options.fasta) if options.fasta else random_fasta(min(options.megabytes, 20))
@@ -94,18 +68,18 @@ def main() -> None:
         if mmseqs := shutil.which("mmseqs"):
             commands["mmseqs createdb"] = [mmseqs, "createdb", str(path), "db", "-v", "1"]
         if tantan := shutil.which("tantan"):
-            commands["tantan -p"] = [tantan, "-p", str(path)]
+            commands["tantan -p"] = ["sh", "-c", f"exec {tantan} -p {path} > /dev/null"]
 
         small = folder / "small.fasta"
         small.write_text(">a\nMKV\n")
-        measure([*foldcli[:4], str(small), "-o", "db"], cores, folder)  # compiles the kernels
+        measure([*foldcli[:4], str(small), "-o", "db"], folder)  # compiles the kernels
         print(f"{'':28}{'seconds':>9}{'CPU s':>8}{'MB/s':>8}{'peak MiB':>10}")
         for label, command in commands.items():
-            is_tantan = label.startswith("tantan")
-            repeats = 1 if is_tantan else options.repeats
-            runs = [measure(command, cores, folder, discard=is_tantan) for _ in range(repeats)]
-            (seconds, cpu_seconds, _), peak = min(runs), max(run[2] for run in runs)
-            print(f"{label:28}{seconds:9.2f}{cpu_seconds:8.2f}{megabytes / seconds:8.1f}{peak / 2**20:10.0f}")
+            repeats = 1 if label.startswith("tantan") else options.repeats
+            runs = [measure(command, folder) for _ in range(repeats)]
+            best, peak = min(runs, key=lambda run: run.seconds), max(run.peak_bytes for run in runs) / 2**20
+            speed = megabytes / best.seconds
+            print(f"{label:28}{best.seconds:9.2f}{best.cpu_seconds:8.2f}{speed:8.1f}{peak:10.0f}", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,18 +1,17 @@
 """Time of searches for tables and for folding: up to 10,000 hits per query, in up to three iterations.
 
     python benchmarks/deep_search.py --fasta TARGETS.fasta --queries QUERIES.fasta [--times 16]
-        [--device cuda] [--runs 300x1 300x3 10000x1 10000x3] [--alignments] [--folder FOLDER]
+        [--devices cuda:0 cuda:0,1 cuda:0,1,2,3] [--runs 300x1 300x3 10000x1 10000x3] [--folder FOLDER]
 
 The database contains the FASTA file `--times` times (ids get a suffix); it is kept in `--folder` if given. A
 run MxN searches with all queries in N iterations, with `--max-seqs M`, the database already on the GPU, and
 writes an m8 table; several iterations use an E-value of 0.1, as searches for folding do, one uses 1e-3. A
-first search with all queries compiles kernels and is reported separately. For each run, the output lists wall
-seconds, the number of hits, queries whose hits reached the limit, seconds of the engine's stages, CPU seconds
-of the process, and a digest of the table, which must be the same on all devices.
+first search with all queries on each device copies the database, compiles kernels and is reported separately.
+For each run, the output lists the best wall seconds of the repeats and the ratio to the first device, the
+number of hits, queries whose hits reached the limit, seconds of the engine's stages and CPU seconds of the
+process. The tables must be the same on all devices.
 
-`--alignments` also writes A3M files, filtered as for folding; their time is listed.
-
---count: use every n-th query, this many; --folder: keeps the database; default: a temporary folder.
+--folder: keeps the database; default: a temporary folder.
 """
 
 import hashlib
@@ -21,23 +20,19 @@ import os
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 from options import parse_options
 from search_gpu import write_copies
 
 from foldcli.pipeline.search.searcher import open_search_engine
-from msa.alignments.a3m import write_a3m
-from msa.alignments.alignment_filter import alignment_hits
 from msa.alignments.m8 import write_m8
 from msa.database.build import BuildSettings, build_database
 from msa.database.database import TargetDatabase
 from msa.engines.engine import Engine
-from msa.engines.settings import AlignmentFilter, SearchSettings
+from msa.engines.settings import SearchSettings
 from msa.io.fasta import FastaRecord, read_fasta
 from msa.search.search import search_many
-
-FOLDING_FILTER = AlignmentFilter(max_seq_id=0.95, diff=3000)
-SAMPLES_PER_SECOND = 100
 
 
 def open_database(fasta: Path, times: int, folder: Path, threads: int) -> TargetDatabase:
@@ -54,15 +49,10 @@ def open_database(fasta: Path, times: int, folder: Path, threads: int) -> Target
 
 
 def run(
-    queries: list[FastaRecord],
-    database: TargetDatabase,
-    engine: Engine,
-    settings: SearchSettings,
-    alignments: bool,
-) -> None:
-    """Search once and print the figures."""
-    digest, hits_found, capped, writing, aligning = hashlib.sha256(), 0, 0, 0.0, 0.0
-    rows = 0
+    queries: list[FastaRecord], database: TargetDatabase, engine: Engine, settings: SearchSettings
+) -> tuple[float, str, str]:
+    """Search once; return the seconds, the other figures as text, and a digest of the table."""
+    digest, hits_found, capped, writing = hashlib.sha256(), 0, 0, 0.0
     stages = dict(engine.seconds)
     started, cpu = time.perf_counter(), time.process_time()
     for query, hits in search_many(queries, database, settings, engine=engine):
@@ -70,47 +60,47 @@ def run(
         text = io.StringIO()
         write_m8(text, query, hits)
         digest.update(text.getvalue().encode())
-        written = time.perf_counter()
-        writing += written - received
+        writing += time.perf_counter() - received
         hits_found, capped = hits_found + len(hits), capped + hits.capped
-        if alignments:
-            kept = alignment_hits(query, hits, FOLDING_FILTER, settings.threads)
-            write_a3m(io.StringIO(), query, kept)
-            rows += len(kept)
-            aligning += time.perf_counter() - written
     seconds, cpu = time.perf_counter() - started, time.process_time() - cpu
     stages = {name: spent - stages[name] for name, spent in engine.seconds.items()}
-    label = f"{settings.max_seqs} hits, {settings.num_iterations} iterations"
-    print(f"{label:28s}{seconds:8.2f} s  {hits_found} hits, {capped} queries reached the limit", flush=True)
-    times = {**stages, "table": writing, "alignments": aligning, "CPU": cpu}
-    print("    " + ", ".join(f"{name} {spent:.2f} s" for name, spent in times.items()))
-    print(f"    {rows} rows, table {digest.hexdigest()[:16]}", flush=True)
+    times = {**stages, "table": writing, "CPU": cpu}
+    text = ", ".join(f"{name} {spent:.2f} s" for name, spent in times.items())
+    return seconds, f"{hits_found} hits, {capped} queries reached the limit; {text}", digest.hexdigest()
 
 
 def main() -> None:
     options = parse_options(
-        __doc__, fasta=..., queries=..., times=16, count=int, device="cuda", runs=["300x1", "300x3",
-        "10000x1", "10000x3"], alignments=False, threads=len(os.sched_getaffinity(0)), folder=Path
+        __doc__, fasta=..., queries=..., times=16, devices=["cuda"], runs=["300x1", "300x3", "10000x1",
+        "10000x3"], repeats=1, threads=len(os.sched_getaffinity(0)), folder=Path
     )  # fmt: skip
     queries = list(read_fasta(options.queries))
-    if options.count:
-        queries = queries[:: len(queries) // options.count][: options.count]
+    firsts: dict[str, tuple[float, str]] = {}
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.folder or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
         database = open_database(options.fasta, options.times, folder, options.threads)
-        engine = open_search_engine(options.device)
-        started = time.perf_counter()
-        for _ in search_many(queries, database, SearchSettings(threads=options.threads), engine=engine):
-            pass
-        print(f"first search: {time.perf_counter() - started:.1f} s", flush=True)
-        for name in options.runs:
-            max_seqs, iterations = map(int, name.split("x"))
-            evalue = 1e-3 if iterations == 1 else 0.1
-            settings = SearchSettings(
-                evalue=evalue, max_seqs=max_seqs, num_iterations=iterations, threads=options.threads
-            )
-            run(queries, database, engine, settings, options.alignments)
+        for device in options.devices:
+            engine: Any = open_search_engine(device)
+            seconds, _, _ = run(queries, database, engine, SearchSettings(threads=options.threads))
+            print(f"{device}, first search: {seconds:.1f} s", flush=True)
+            for name in options.runs:
+                max_seqs, iterations = map(int, name.split("x"))
+                evalue = 1e-3 if iterations == 1 else 0.1
+                settings = SearchSettings(
+                    evalue=evalue, max_seqs=max_seqs, num_iterations=iterations, threads=options.threads
+                )
+                runs = [run(queries, database, engine, settings) for _ in range(options.repeats)]
+                seconds, text, table = min(runs)
+                first, expected = firsts.setdefault(name, (seconds, table))
+                print(
+                    f"{device}, {name}: {seconds:.2f} s, {first / seconds:.2f} × the first; {text}",
+                    flush=True,
+                )
+                if table != expected:
+                    raise SystemExit(f"deep_search: the table of {device} differs")
+            if device != "cpu":
+                engine.close()
 
 
 if __name__ == "__main__":

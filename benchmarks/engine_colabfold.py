@@ -16,20 +16,17 @@ import numpy as np
 from alphafold.model.config import model_config
 from alphafold.model.model import RunModel
 from alphafold.model.tf.data_transforms import make_atom14_masks
+from options import parse_options
 from random_inputs import EXTRA_ROWS, ROWS, Arrays, multimer_features, random_features
 
 MONOMER, MULTIMER = "model_3_ptm", "model_1_multimer_v3"
 # ColabFold computes these heads only if all results are saved
 UNUSED_HEADS = ("distogram", "masked_msa", "experimentally_resolved")
-# XLA's options for ColabFold's --compile-mode
+# XLA's options for ColabFold's --compile-mode tuned
 COMPILER_OPTIONS = {
-    "fast": {"xla_gpu_enable_triton_gemm": False},
-    "tuned": {
-        "xla_gpu_override_gemm_autotuner": (
-            "block_m: 64 block_n: 64 block_k: 16 num_stages: 3 num_warps: 4 num_ctas: 1"
-        )
-    },
-    "full": {},
+    "xla_gpu_override_gemm_autotuner": (
+        "block_m: 64 block_n: 64 block_k: 16 num_stages: 3 num_warps: 4 num_ctas: 1"
+    )
 }
 # residues of the features from which the shapes of the parameters, which do not depend on it, are computed
 SHORT = 16
@@ -47,11 +44,11 @@ def make_runner(options: argparse.Namespace) -> RunModel:
         config.model.heads[head].weight = 0.0
     on_gpu = options.device != "cpu"
     kernels = config.model.global_config
-    kernels.use_pallas = on_gpu and options.colabfold_kernels == "fused"
+    kernels.use_pallas = on_gpu
     if on_gpu:
         major, minor = jax.devices()[0].compute_capability.split(".")
         kernels.compute_capability = 10 * int(major) + int(minor)
-    compiler_options = COMPILER_OPTIONS[options.compile_mode] if on_gpu else {}
+    compiler_options = COMPILER_OPTIONS if on_gpu else {}
     return RunModel(config, jit_kwargs={"compiler_options": compiler_options})
 
 
@@ -97,9 +94,7 @@ def seconds_of(run_pass: partial[Any]) -> float:
 
 def main() -> None:
     """Measure passes of one length."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", type=json.loads, required=True)
-    options = argparse.Namespace(**parser.parse_args().json)
+    options = argparse.Namespace(**parse_options(__doc__, json=json.loads).json)
     runner = make_runner(options)
     key = jax.random.PRNGKey(0)
     shapes = jax.eval_shape(runner.init, key, make_batch(options.network, SHORT))

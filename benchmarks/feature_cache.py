@@ -9,7 +9,6 @@ CPU time, with files in the page cache, and the peak memory of the first reading
 of the imports. Kernels are compiled before timing.
 """
 
-import argparse
 import gzip
 import multiprocessing
 import statistics
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from options import parse_options
 
 from features.alphafold2.deterministic import make_features
 from features.alphafold2.sampling import SamplingSettings, sample_features
@@ -119,15 +119,11 @@ def measure(name: str, path: Path, times: int) -> None:
 
 def main() -> None:
     """Measure all alignments in processes of their own."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("alignments", nargs="*", type=Path)
-    parser.add_argument("--random", nargs="*", default=[], metavar="ROWSxCOLUMNS")
-    parser.add_argument("--times", type=int, default=7)
-    arguments = parser.parse_args()
+    arguments = parse_options(__doc__, "alignments*", random=[""], times=7)
     context = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory() as folder:
         inputs = [(path.name, path) for path in arguments.alignments]
-        for size in arguments.random:
+        for size in filter(None, arguments.random):
             inputs.append((f"random {size}", Path(folder) / f"{size}.a3m"))
             inputs[-1][1].write_bytes(random_alignment(*map(int, size.split("x"))))
         for name, path in inputs:

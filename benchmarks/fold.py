@@ -36,7 +36,8 @@ from pathlib import Path
 import numpy as np
 import torch
 from options import parse_options
-from runs import compile_bytecode, network_config, python_environment, write_random_parameters
+from processes import compile_bytecode, python_environment
+from runs import network_config, write_random_parameters
 
 from features.alphafold2.sampling import SamplingSettings, sample_features
 from features.cache.cache import FeatureCache

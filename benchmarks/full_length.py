@@ -1,6 +1,6 @@
-"""Full-length proteins: hits that tools agree on, chance hits, and proteins joined from labelled domains.
+"""Full-length proteins: hits that tools agree on, and chance hits.
 
-    python benchmarks/full_length.py PROTEINS.fasta [--queries 200] [--domains FOLDER] [--tools foldcli,…]
+    python benchmarks/full_length.py PROTEINS.fasta [--queries 200] [--tools foldcli,…]
     python benchmarks/full_length.py PROTEINS.fasta --queries 300 --seed 24 --exclude-seed 23
 
 Queries are random proteins of 200 to 800 residues; --exclude-seed leaves out the 200 that another seed
@@ -8,22 +8,18 @@ selects, so that a second set has no query of the first. Prints for each tool:
 - Missed: of the hits that at least two of the other tools (of blastp, MMseqs2 and phmmer) find at E ≤ 1e-3,
   the number and percentage that the tool does not, with a 95 % interval from a bootstrap over queries, and
   the number in each of five folds of the queries.
-- Chance hits: the number of hits of reversed and of shuffled queries with an E-value of at most 0.01, 0.1, 1
+- Chance hits: the number of hits of reversed queries with an E-value of at most 0.01, 0.1, 1
   and 10, divided by the expected number, with intervals. blastp, MMseqs2 and phmmer skip many such targets.
-
-With --domains, a folder as for sensitivity.py, two to four domains of different folds are joined with linkers
-from real proteins. Prints the fraction of the families of all domains that is ranked before the first false
-positive, averaged over queries: a decoy, or a domain whose fold is not that of a joined domain.
 
 Tools are those of sensitivity.py with one iteration; programs that are not installed are skipped.
 
---domains: folder with db.fasta(.gz) and labels.tsv; --tools: comma-separated; --device: device of foldcli.
+--tools: comma-separated; --device: device of foldcli.
 """
 
 import argparse
 import shutil
 import tempfile
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -31,7 +27,7 @@ import numpy as np
 from options import parse_options
 from sensitivity import TOOLS, Benchmark, HitTable
 
-from msa.io.fasta import FastaRecord, read_fasta
+from msa.io.fasta import read_fasta
 
 PEERS = ("blastp", "mmseqs", "phmmer")
 LEVEL = 1e-3
@@ -39,16 +35,11 @@ LIMITS = (0.01, 0.1, 1.0, 10.0)
 MIN_LENGTH, MAX_LENGTH = 200, 800
 QUERIES = 200
 FOLDS = 5
-LINKER_LENGTHS = 10, 40
 Sequences = dict[str, str]
 
 
 def write_fasta(path: Path, sequences: Sequences) -> None:
     path.write_text("".join(f">{name}\n{sequence}\n" for name, sequence in sequences.items()))
-
-
-def shuffled(sequence: str, rng: np.random.Generator) -> str:
-    return "".join(rng.permutation(list(sequence)))
 
 
 def search(tool: str, queries: Sequences, fasta: Path, options: argparse.Namespace) -> HitTable:
@@ -58,7 +49,7 @@ def search(tool: str, queries: Sequences, fasta: Path, options: argparse.Namespa
         write_fasta(folder / "queries.fasta", queries)
         (folder / "db.fasta").symlink_to(fasta)
         benchmark = Benchmark(folder, folder, options.threads, options.device, evalue="10")
-        _, hits = TOOLS[tool][1](benchmark)
+        _, hits = TOOLS[tool].search(benchmark)
     return hits
 
 
@@ -124,7 +115,6 @@ def compare_tools(tools: list[str], options: argparse.Namespace) -> None:
     sets = {
         "real": {name: proteins[name] for name in chosen},
         "reversed": {name: proteins[name][::-1] for name in chosen},
-        "shuffled": {name: shuffled(proteins[name], rng) for name in chosen},
     }
     with tempfile.TemporaryDirectory() as folder:
         fasta = Path(folder) / "db.fasta"
@@ -133,76 +123,20 @@ def compare_tools(tools: list[str], options: argparse.Namespace) -> None:
         for tool in tools:
             print(f"{tool:10}{describe_missed(tool, results, chosen)}", flush=True)
         for tool in tools:
-            ratios = [
-                f"{kind} {describe_chance_hits(search(tool, sets[kind], fasta, options), chosen)}"
-                for kind in ("reversed", "shuffled")
-            ]
-            print(f"{tool:10}found ÷ expected at E ≤ 0.01, 0.1, 1, 10: {'; '.join(ratios)}", flush=True)
-
-
-def join_domains(
-    domains: list[FastaRecord], labels: dict[str, str], linkers: list[str], rng: np.random.Generator
-) -> tuple[str, list[str]]:
-    """Join domains of different folds; return the sequence and the domains' ids."""
-    joined: dict[str, FastaRecord] = {}
-    count = int(rng.integers(2, 5))
-    while len(joined) < count:
-        domain = domains[rng.integers(len(domains))]
-        joined.setdefault(labels[domain.id].rpartition(".")[0].rpartition(".")[0], domain)
-    parts: list[str] = []
-    for domain in joined.values():
-        length = int(rng.integers(*LINKER_LENGTHS))
-        source = linkers[rng.integers(len(linkers))]
-        start = int(rng.integers(max(len(source) - length, 1)))
-        parts += [source[start : start + length], domain.sequence]
-    return "".join(parts[1:]), [domain.id for domain in joined.values()]
-
-
-def found_relatives(hits: list[tuple[float, str]], domains: list[str], labels: dict[str, str]) -> float:
-    """Return the fraction of the domains' families that is ranked before the first false positive."""
-    families, folds = {labels[name] for name in domains}, {fold(labels[name]) for name in domains}
-    relatives = {name for name, label in labels.items() if label in families} - set(domains)
-    true = 0
-    for _, target in hits:
-        if target.startswith("rev_") or (target in labels and fold(labels[target]) not in folds):
-            break
-        true += target in relatives
-    return true / len(relatives)
-
-
-def fold(label: str) -> str:
-    return ".".join(label.split(".")[:2])
-
-
-def compare_on_joined_domains(tools: list[str], options: argparse.Namespace) -> None:
-    """Print the fraction of relatives that each tool finds with joined domains."""
-    rng = np.random.default_rng(options.seed)
-    labels = dict(line.split()[:2] for line in (options.domains / "labels.tsv").read_text().splitlines())
-    with tempfile.TemporaryDirectory() as name:
-        fasta = Benchmark(options.domains, Path(name), options.threads, options.device).fasta
-        records = list(read_fasta(fasta))
-        sizes = Counter(labels.values())
-        domains = [r for r in records if r.id in labels and sizes[labels[r.id]] > 1]
-        linkers = [r.sequence for r in records if r.id not in labels and not r.id.startswith("rev_")]
-        joined = [join_domains(domains, labels, linkers, rng) for _ in range(options.queries)]
-        queries = {f"q{k}": sequence for k, (sequence, _) in enumerate(joined)}
-        fractions = defaultdict(list)
-        for tool in tools:
-            hits = search(tool, queries, fasta, options)
-            for k, (_, of_domains) in enumerate(joined):
-                fractions[tool].append(found_relatives(hits.get(f"q{k}", []), of_domains, labels))
-            print(f"{tool:10}{np.mean(fractions[tool]):.4f} of the relatives of joined domains", flush=True)
+            chance = search(tool, sets["reversed"], fasta, options)
+            print(
+                f"{tool:10}found ÷ expected at E ≤ 0.01, 0.1, 1, 10: {describe_chance_hits(chance, chosen)}"
+            )
 
 
 def main() -> None:
     options = parse_options(
-        __doc__, "proteins", queries=QUERIES, seed=23, exclude_seed=int, domains=Path,
-        tools=",".join(("foldcli", *PEERS)), threads=2, device="cpu"
+        __doc__, "proteins", queries=QUERIES, seed=23, exclude_seed=int, tools=",".join(("foldcli", *PEERS)),
+        threads=2, device="cpu"
     )  # fmt: skip
-    tools = [tool for tool in options.tools.split(",") if not TOOLS[tool][0] or shutil.which(TOOLS[tool][0])]
+    programs = {tool: TOOLS[tool].program for tool in options.tools.split(",")}
+    tools = [tool for tool, program in programs.items() if not program or shutil.which(program)]
     compare_tools(tools, options)
-    if options.domains:
-        compare_on_joined_domains(tools, options)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from triton.testing import do_bench
 
+from cuda.fused.triangle_multiplication import TriangleMultiplicationWeights
+
 Call = Callable[[], Any]
 
 
@@ -69,3 +71,28 @@ def print_times(title: str, calls: dict[str, Call], floors: dict[str, float]) ->
             cells.append(f"{name} {type(error).__name__}")
     cells += [f"{name} {floor:.3f}" for name, floor in floors.items()]
     print(" | ".join([title, *cells]), "ms", flush=True)
+
+
+def cuequivariance_arguments(w: TriangleMultiplicationWeights) -> dict[str, torch.Tensor]:
+    """Return the weights as cuEquivariance's `triangle_multiplicative_update` takes them."""
+    return {
+        "norm_in_weight": w.norm_scale,
+        "norm_in_bias": w.norm_offset,
+        "p_in_weight": torch.cat([w.left, w.right], 1).T,
+        "p_in_bias": torch.cat([w.left_bias, w.right_bias]),
+        "g_in_weight": torch.cat([w.left_gate, w.right_gate], 1).T,
+        "g_in_bias": torch.cat([w.left_gate_bias, w.right_gate_bias]),
+        "norm_out_weight": w.center_scale,
+        "norm_out_bias": w.center_offset,
+        "p_out_weight": w.output.T,
+        "p_out_bias": w.output_bias,
+        "g_out_weight": w.gating.T,
+        "g_out_bias": w.gating_bias,
+    }
+
+
+def random(*shape: int, scale: float | None = None, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
+    """Return numbers of unit variance, divided by the first size for matrices, or times `scale`."""
+    if scale is None:
+        scale = shape[0] ** -0.5 if len(shape) == 2 else 1.0
+    return scale * torch.randn(shape, device="cuda", dtype=dtype)

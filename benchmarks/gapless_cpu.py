@@ -4,13 +4,12 @@ Both run in turn, with the same threads, queries and database. MMseqs2 also star
 and writes results; to exclude this, its time for a database of one sequence is subtracted. Our time is the
 whole call for a query: profile, scores and selection of the best targets.
 
-    python benchmarks/gapless_cpu.py DATABASE.fasta QUERIES.fasta [--queries 20] [--threads 2] [--repeats 5]
+    python benchmarks/gapless_cpu.py DATABASE.fasta QUERIES.fasta [--count 20] [--threads 2] [--repeats 5]
 
 Needs `mmseqs` on the PATH (Debian: mmseqs2). Prints GCUPS (10⁹ cells, query residues × database residues, per
 second), best and median of the repeats, and the ratio of each repeat.
 """
 
-import argparse
 import shutil
 import statistics
 import subprocess
@@ -19,6 +18,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+from options import parse_options
 
 from msa.alphabet import encode
 from msa.cpu.gapless import gapless_scores
@@ -68,19 +68,13 @@ def our_seconds(targets: SequenceArrays, queries: list[FastaRecord], threads: in
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("database")
-    parser.add_argument("queries")
-    parser.add_argument("--queries", dest="count", type=int, default=20)
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--repeats", type=int, default=5)
-    options = parser.parse_args()
+    options = parse_options(__doc__, "database", "queries", count=20, threads=2, repeats=5)
     if shutil.which("mmseqs") is None:
-        parser.error("mmseqs is not on the PATH")
+        raise SystemExit("gapless_cpu: mmseqs is not on the PATH")
     queries = list(read_fasta(options.queries))[: options.count]
     records = list(read_fasta(options.database))
     with tempfile.TemporaryDirectory() as name:
-        database = open_or_build_database(Path(options.database), Path(name) / "cache", None)
+        database = open_or_build_database(options.database, Path(name) / "cache", None)
         targets = database.arrays
         residues = sum(len(q.sequence) for q in queries)
         cells = residues * database.total_residues / 1e9

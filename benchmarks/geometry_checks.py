@@ -9,13 +9,13 @@ where its definition has the largest distance, and reads handedness from InChI.
 """
 
 import json
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from options import parse_options
 from rdkit import Chem, RDLogger
 
 LIGANDS = (
@@ -156,4 +156,5 @@ def posebusters_verdicts(molecule: Chem.Mol, reference: Chem.Mol, glycine: np.nd
 
 if __name__ == "__main__":
     RDLogger.DisableLog("rdApp.*")
-    {"ours": write_ours, "theirs": compare}[sys.argv[1]](Path(sys.argv[2]))
+    options = parse_options(__doc__, "side", "folder")
+    {"ours": write_ours, "theirs": compare}[str(options.side)](options.folder)

@@ -66,7 +66,7 @@ def main() -> None:
     parser.add_argument("matrix")
     parser.add_argument("gap_open", type=int)
     parser.add_argument("gap_extend", type=int)
-    parser.add_argument("--pairs", type=int, default=40000, help="pairs of sequences of each length")
+    parser.add_argument("--pairs", type=int, default=40000)
     parser.add_argument("--threads", type=int, default=2)
     options = parser.parse_args()
     is_rna = options.matrix == RNA

@@ -16,6 +16,7 @@ from options import parse_options
 from parity import parity_network, read_arrays, rms, run_iterations
 
 from model.alphafold2.multimer.draws import PhiloxMsaDraws
+from model.comparison.superposition import rmsd, superposed_rmsd
 
 DATA = Path(__file__).resolve().parents[1] / "tests" / "model" / "data"
 NETWORKS = {
@@ -26,15 +27,6 @@ NETWORKS = {
 POSITIONS, MASK = "structure_module/final_atom_positions", "structure_module/final_atom_mask"
 
 
-def superpose(mobile: np.ndarray, fixed: np.ndarray) -> np.ndarray:
-    """Return points [P, 3] superposed on fixed points [P, 3] (Kabsch algorithm)."""
-    centre = fixed.mean(axis=0)
-    x, y = mobile - mobile.mean(axis=0), fixed - centre
-    u, _, v = np.linalg.svd(x.T @ y)
-    sign = np.sign(np.linalg.det(u @ v))
-    return x @ (u * [1.0, 1.0, sign]) @ v + centre
-
-
 def table_cells(results: dict[str, np.ndarray], reference: dict[str, np.ndarray]) -> list[str]:
     """Return the differences between two results as cells of one table row."""
     cells = []
@@ -43,8 +35,7 @@ def table_cells(results: dict[str, np.ndarray], reference: dict[str, np.ndarray]
         cells.append(f"{rms(results[key].astype(np.float64) - reference[key]) / rms(reference[key]):.1e}")
     atoms = reference[MASK] > 0
     mobile, fixed = (x[POSITIONS][atoms].astype(np.float64) for x in (results, reference))
-    for points in (superpose(mobile, fixed), mobile):
-        cells.append(f"{np.sqrt(np.square(points - fixed).sum(axis=-1).mean()):.3f}")
+    cells += [f"{superposed_rmsd(mobile, fixed):.3f}", f"{rmsd(mobile, fixed):.3f}"]
     for key in ("confidence/plddt", "confidence/predicted_aligned_error", "confidence/ptm"):
         cells.append(f"{rms(results[key].astype(np.float64) - reference[key]):.4f}")
     return cells

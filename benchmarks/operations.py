@@ -10,11 +10,8 @@ and "in a graph" leaves out the launches' work on the CPU. Weights are packed at
 the network, which is not timed.
 
 Floors are bytes at the speed of a copy, products at that of large bfloat16 matrices, and exponentials at 16
-per clock cycle and multiprocessor. Attention has 4 heads × 32, or the MSA's 8, and three lines: the core
-between the projections (peers take queries, keys, values and bias; ours takes them as one projection, with
-gates); the whole operation with LayerNorm and projections, in a graph and in chunks as in the network's
-passes; and the core for the MSA's rows and columns, for a steep bias, and for queries so large that all
-blocks are computed twice.
+per clock cycle and multiprocessor. Attention, 4 heads × 32, is the core between the projections: peers take
+queries, keys, values and bias; ours takes them as one projection, with gates.
 
 GPU MODE's form of triangle multiplication is in contest.py, passes with gradients in training_kernels.py.
 recipes/tune_kernels.py finds launch options.
@@ -30,10 +27,9 @@ import torch
 import torch.nn.functional as F
 from torch.nn.attention.flex_attention import flex_attention
 
-from benchmarks.fused_timing import Call, Floors, print_times, replayed
-from cuda.fused import attention, outer_product_mean, transition
+from benchmarks.fused_timing import Call, Floors, cuequivariance_arguments, print_times, random, replayed
+from cuda.fused import outer_product_mean, transition
 from cuda.fused import triangle_multiplication as multiplication
-from cuda.fused.chunking import chunk_budget
 from cuda.fused.dispatch import implementation_module
 from cuda.fused.layer_norm import reference as layer_norm_reference
 from cuda.fused.layer_norm import triton as layer_norm_triton
@@ -48,7 +44,6 @@ from cuda.fused.triangle_multiplication import reference as multiplication_refer
 Size = tuple[int, ...]
 HEADS, WIDTH, CHANNELS = 4, 32, 128
 INNER = HEADS * WIDTH
-MSA_ROWS, MSA_HEADS = 508, 8
 # channels of the outer product mean
 OUTER, PAIR = 32, 128
 TRANSITION_FACTOR = 4
@@ -94,13 +89,6 @@ class Operation:
 
     sizes: str
     lines: Callable[[Size, torch.dtype, bool], list[Line]]
-
-
-def random(*shape: int, scale: float | None = None, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
-    """Return numbers of unit variance, divided by the first size for matrices, or times `scale`."""
-    if scale is None:
-        scale = shape[0] ** -0.5 if len(shape) == 2 else 1.0
-    return scale * torch.randn(shape, device="cuda", dtype=dtype)
 
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -217,9 +205,7 @@ def outer_lines(size: Size, dtype: torch.dtype, with_peers: bool) -> list[Line]:
     return [Line("outer product mean S {} N {} C {}".format(*size), calls, moved, operations)]
 
 
-def multiplication_inputs(
-    size: Size,
-) -> tuple[torch.Tensor, multiplication.TriangleMultiplicationWeights]:
+def multiplication_inputs(size: Size) -> tuple[torch.Tensor, multiplication.TriangleMultiplicationWeights]:
     """Return the pair representation and weights for N and C (128 if not given)."""
     length, c = (*size, CHANNELS)[:2]
     shapes: list[Size] = [(c,), (c,), *[(c, c), (c,)] * 4, (c,), (c,), (c, c), (c,), (c, c), (c,)]
@@ -241,7 +227,10 @@ def multiplication_lines(size: Size, dtype: torch.dtype, with_peers: bool) -> li
         )
         calls["torch.compile"] = lambda: whole(pair, weights, outgoing=True)
         if find_spec("cuequivariance_torch") is not None:
-            calls["cuEquivariance"] = cuequivariance_multiplication(pair, weights)
+            from cuequivariance_torch import triangle_multiplicative_update
+
+            named = {name: x.contiguous() for name, x in cuequivariance_arguments(weights).items()}
+            calls["cuEquivariance"] = lambda: triangle_multiplicative_update(pair[None], "outgoing", **named)
     for name, outgoing in (("outgoing", True), ("incoming", False)):
         calls[f"ours, {name}"] = lambda outgoing=outgoing: kernel.triangle_multiplication(
             pair, weights, outgoing=outgoing
@@ -255,48 +244,11 @@ def multiplication_lines(size: Size, dtype: torch.dtype, with_peers: bool) -> li
     return [Line(f"triangle multiplication {title}", calls, 18 * length**2 * channels, operations)]
 
 
-def cuequivariance_multiplication(
-    pair: torch.Tensor, w: multiplication.TriangleMultiplicationWeights
-) -> Call:
-    """Return a call of cuEquivariance's triangle multiplication."""
-    from cuequivariance_torch import triangle_multiplicative_update
-
-    named = {
-        "norm_in_weight": w.norm_scale,
-        "norm_in_bias": w.norm_offset,
-        "p_in_weight": torch.cat([w.left, w.right], 1).T.contiguous(),
-        "p_in_bias": torch.cat([w.left_bias, w.right_bias]),
-        "g_in_weight": torch.cat([w.left_gate, w.right_gate], 1).T.contiguous(),
-        "g_in_bias": torch.cat([w.left_gate_bias, w.right_gate_bias]),
-        "norm_out_weight": w.center_scale,
-        "norm_out_bias": w.center_offset,
-        "p_out_weight": w.output.T.contiguous(),
-        "p_out_bias": w.output_bias,
-        "g_out_weight": w.gating.T.contiguous(),
-        "g_out_bias": w.gating_bias,
-    }
-    return lambda: triangle_multiplicative_update(pair[None], "outgoing", **named)
-
-
-def attention_core(
-    rows: int,
-    length: int,
-    heads: int = HEADS,
-    biased: bool = True,
-    swapped: bool = False,
-    bias_scale: float = 1.0,
-    query_scale: float = 1.0,
-    implementation: str = "auto",
-) -> Call:
+def attention_core(length: int, implementation: str = "auto") -> Call:
     """Return a call of our attention between the projections."""
-    kernel, inner = implementation_module("attention", implementation, "cuda"), heads * WIDTH
-    shape = (length, rows) if swapped else (rows, length)
-    projected, gated = random(*shape, 4 * inner), random(*shape, inner)
-    gating_bias = random(heads, WIDTH, scale=1.0)
-    projected[..., :inner] *= query_scale
-    if swapped:
-        projected, gated = projected.transpose(0, 1), gated.transpose(0, 1)
-    bias = random(heads, length, length, scale=bias_scale) if biased else None
+    kernel = implementation_module("attention", implementation, "cuda")
+    projected, gated = random(length, length, 4 * INNER), random(length, length, INNER)
+    gating_bias, bias = random(HEADS, WIDTH, scale=1.0), random(HEADS, length, length)
     return lambda: kernel.attend(projected, gating_bias, None, bias, gated)
 
 
@@ -328,46 +280,17 @@ def attention_peers(length: int) -> dict[str, Call]:
     return calls
 
 
-def whole_attention(length: int, with_peers: bool) -> dict[str, Call]:
-    """Return calls of the whole operation around a starting and an ending node, in graphs."""
-    kernel = implementation_module("attention", device="cuda")
-    shapes: list[Size] = [(CHANNELS,), (CHANNELS,), *[(CHANNELS, HEADS, WIDTH)] * 4]
-    shapes += [(HEADS, WIDTH), (HEADS, WIDTH, CHANNELS), (CHANNELS,)]
-    weights = attention.AttentionWeights(*(random(*shape, scale=shape[0] ** -0.5) for shape in shapes))
-    pair, bias = random(length, length, CHANNELS), random(HEADS, length, length)
-    swapped, sums = pair.transpose(0, 1), pair.clone().transpose(0, 1)
-    reference = implementation_module("attention", "reference", "cuda")
-    calls: dict[str, Call] = {}
-    if with_peers:
-        calls["PyTorch"] = lambda: reference.attention(pair, weights, None, bias)
-    calls["ours, starting"] = lambda: kernel.attention(pair, weights, None, bias)
-    calls["ours, ending"] = lambda: kernel.attention(swapped, weights, None, bias)
-    calls["ours in place"] = lambda: kernel.attention(sums, weights, None, bias, add=True)
-    # see model.planning.memory_plan.plan_memory
-    with chunk_budget(2 * length**2 * CHANNELS):
-        return {name: replayed(call) for name, call in calls.items()}
-
-
 def attention_lines(size: Size, dtype: torch.dtype, with_peers: bool) -> list[Line]:
-    """Return the three lines of triangle attention."""
+    """Return the line of triangle attention between the projections."""
     (length,) = size
     calls = attention_peers(length) if with_peers else {}
-    calls["ours"] = attention_core(length, length)
+    calls["ours"] = attention_core(length)
     for name in ("FlexAttention", "cuEquivariance", "ours"):
         if name in calls:
             calls[f"{name} in a graph"] = replayed(calls[name])
-    others = {
-        "MSA rows": attention_core(MSA_ROWS, length, MSA_HEADS),
-        "MSA columns": attention_core(length, MSA_ROWS, MSA_HEADS, biased=False, swapped=True),
-        "triangle, steep bias": attention_core(length, length, bias_scale=1e3),
-        "triangle, large queries": attention_core(length, length, query_scale=1e3),
-    }
     cells = HEADS * length**3
-    return [
-        Line(f"triangle attention N {length}", calls, 12 * length**2 * INNER, 4 * WIDTH * cells, cells),
-        Line(f"with its projections N {length}", whole_attention(length, with_peers)),
-        Line(f"the same kernel N {length}", others),
-    ]
+    moved, operations = 12 * length**2 * INNER, 4 * WIDTH * cells
+    return [Line(f"triangle attention N {length}", calls, moved, operations, cells)]
 
 
 OPERATIONS = {

@@ -16,8 +16,9 @@ def parse_options(
         paths: names of positional arguments, which are paths; with `?`, `*` or `+` at the end for any number.
         command_line: the arguments; None is those of this process.
         options: the default of each option: False for a flag, a list for several values, a tuple for choices
-            whose first is the default, a type or a parser for an option that is None without a value, and
-            ... for a path that is required.
+            whose first is the default, a list of such a tuple for several of them, a type or a parser for an
+            option that is None without a value, a list of it for several values, and ... for a path that is
+            required.
     """
     parser = argparse.ArgumentParser(description=text, formatter_class=argparse.RawTextHelpFormatter)
     for name in paths:
@@ -31,6 +32,10 @@ def parse_options(
             settings = {"type": Path, "required": True}
         elif callable(default):
             settings = {"type": default}
+        elif isinstance(default, list) and isinstance(default[0], tuple):
+            settings = {"choices": default[0], "nargs": "+", "default": [default[0][0]]}
+        elif isinstance(default, list) and isinstance(default[0], type):
+            settings = {"type": default[0], "nargs": "+"}
         elif isinstance(default, list):
             settings = {"type": type(default[0]), "nargs": "*", "default": default}
         elif isinstance(default, tuple):

@@ -47,6 +47,7 @@ import torch
 from torch import distributed
 
 from benchmarks.all_atom_gpu import CYCLES, ROWS, SAMPLES, STEPS, make_inputs, make_network, prediction_size
+from benchmarks.options import parse_options
 from benchmarks.random_inputs import random_features
 from cuda.fused.chunking import chunk_budget
 from model.alphafold2.modules.config import ModelConfig, model_config
@@ -313,34 +314,19 @@ def print_traffic(traffic: dict[str, Traffic]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2])
-    parser.add_argument("--residues", type=int, nargs="*", default=[64])
-    parser.add_argument("--network", default="model_3_ptm")
-    parser.add_argument("--precision", choices=("bf16", "fp32"), default="bf16", help="on a GPU")
-    parser.add_argument(
-        "--blocks", type=int, nargs="+", help="one or two numbers of Evoformer blocks, if not the network's"
-    )
-    parser.add_argument("--rows", type=int, default=16)
-    parser.add_argument("--extra", type=int, default=32)
-    parser.add_argument("--passes", type=int, default=3)
-    parser.add_argument(
-        "--transfers", choices=("nccl", "copies"), nargs="+", default=["nccl"],
-        help="by NCCL or by copy engines, on GPUs",
+    options = parse_options(
+        __doc__, device=("cpu", "cuda"), ranks=[1, 2], residues=[64], network="model_3_ptm",
+        precision=("bf16", "fp32"), blocks=[int], rows=16, extra=32, passes=3, transfers=[("nccl", "copies")],
+        graphs=[("off", "on")], launching=[("free", "pinned")], tokens=[int],
     )  # fmt: skip
-    parser.add_argument("--graphs", choices=("off", "on"), nargs="+", default=["off"])
-    parser.add_argument("--launching", choices=("free", "pinned"), nargs="+", default=["free"])
-    parser.add_argument("--tokens", type=int, nargs="+", default=[], help="of the all-atom network")
-    options = parser.parse_args()
     blocks = options.blocks or [model_config(options.network).evoformer.blocks]
     if len(blocks) > 2 or blocks != sorted(set(blocks)):
-        parser.error("--blocks takes one number or two increasing ones")
+        raise SystemExit("parallel: --blocks takes one number or two increasing ones")
     numbers = " and ".join(map(str, blocks))
     print(f"{options.network}, {numbers} blocks, {options.rows} + {options.extra} rows, {options.device}")
     for size in options.residues:
         measure_size(options, size, blocks)
-    for size in options.tokens:
+    for size in options.tokens or ():
         measure_size(options, size, options.blocks or [OPENBIND.pairformer_blocks], all_atom=True)
 
 

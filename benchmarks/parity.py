@@ -87,21 +87,10 @@ def recorded_activations(network: AlphaFold) -> Iterator[dict[str, torch.Tensor]
     handles = []
     modules = dict(network.named_modules())
 
-    def record_output(name: str) -> Any:
-        def hook(module: nn.Module, arguments: Any, result: torch.Tensor) -> None:
-            taps[f"taps/{name}"] = result.clone()
-
-        return hook
-
-    def record_stack_input(name: str) -> Any:
-        def hook(module: nn.Module, arguments: Any) -> None:
-            taps[f"taps/{name}_in/msa"], taps[f"taps/{name}_in/pair"] = (x.clone() for x in arguments[:2])
-
-        return hook
-
-    def record_stack_output(name: str) -> Any:
-        def hook(module: nn.Module, arguments: Any, result: Any) -> None:
-            taps[f"taps/{name}_out/msa"], taps[f"taps/{name}_out/pair"] = (x.clone() for x in result)
+    def record(*names: str) -> Any:
+        def hook(module: nn.Module, arguments: Any, result: Any = None) -> None:
+            tensors = arguments if result is None else result if isinstance(result, tuple) else (result,)
+            taps.update((f"taps/{name}", x.clone()) for name, x in zip(names, tensors, strict=False))
 
         return hook
 
@@ -120,12 +109,12 @@ def recorded_activations(network: AlphaFold) -> Iterator[dict[str, torch.Tensor]
 
     for name, path in ACTIVATIONS.items():
         if path in modules:
-            handles.append(modules[path].register_forward_hook(record_output(name)))
+            handles.append(modules[path].register_forward_hook(record(name)))
     for name, path in STACKS.items():
         blocks = modules[path]
         assert isinstance(blocks, nn.ModuleList)
-        handles.append(blocks[0].register_forward_pre_hook(record_stack_input(name)))
-        handles.append(blocks[-1].register_forward_hook(record_stack_output(name)))
+        handles.append(blocks[0].register_forward_pre_hook(record(f"{name}_in/msa", f"{name}_in/pair")))
+        handles.append(blocks[-1].register_forward_hook(record(f"{name}_out/msa", f"{name}_out/pair")))
     handles.append(network.structure_module.fold_iteration.register_forward_hook(record_iteration))
     handles.append(network.structure_module.register_forward_hook(record_structure_module))
     try:

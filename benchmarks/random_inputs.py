@@ -28,7 +28,7 @@ def random_features(residues: int, msa_rows: int, extra_rows: int, seed: int = 0
     }
 
 
-def template_arrays(residues: int, templates: int) -> Arrays:
+def template_arrays(residues: int, templates: int, mask_name: str) -> Arrays:
     """Return the first templates of SLOTS filled with random atoms."""
     random = np.random.default_rng(1)
     positions = np.zeros((SLOTS, residues, 37, 3), np.float32)
@@ -37,13 +37,12 @@ def template_arrays(residues: int, templates: int) -> Arrays:
     mask[:templates] = 1
     aatype = np.zeros((SLOTS, residues), np.int64)
     aatype[:templates] = random.integers(0, 20, (templates, residues))
-    return {"template_aatype": aatype, "template_all_atom_positions": positions, "mask": mask}
+    return {"template_aatype": aatype, "template_all_atom_positions": positions, mask_name: mask}
 
 
 def monomer_features(residues: int, templates: int, rows: int = ROWS, extra_rows: int = EXTRA_ROWS) -> Arrays:
     """Return features of one iteration of the monomer network."""
-    arrays = template_arrays(residues, templates)
-    arrays["template_all_atom_masks"] = arrays.pop("mask")
+    arrays = template_arrays(residues, templates, "template_all_atom_masks")
     present = (np.arange(SLOTS) < templates).astype(np.float32)
     features = random_features(residues, rows, extra_rows)
     return features | {name: array[None] for name, array in (arrays | {"template_mask": present}).items()}
@@ -54,8 +53,7 @@ def multimer_features(
 ) -> Arrays:
     """Return features of a complex of two chains."""
     random = np.random.default_rng(0)
-    arrays = template_arrays(residues, templates)
-    arrays["template_all_atom_mask"] = arrays.pop("mask")
+    arrays = template_arrays(residues, templates, "template_all_atom_mask")
     chain = (np.arange(residues) >= residues // 2).astype(np.int64)
     msa = random.integers(0, 22, (rows + extra_rows, residues))
     msa[0] %= 20

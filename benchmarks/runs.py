@@ -1,8 +1,5 @@
-"""Parts that benchmarks of whole runs share: random parameters, random alignments, compiled bytecode."""
+"""Parts that benchmarks of whole runs share: random parameters and random alignments."""
 
-import os
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,12 +11,6 @@ from model.checkpoints.alphafold2 import random_parameters
 
 LETTERS = np.frombuffer(b"ACDEFGHIKLMNPQRSTVWY", np.uint8)
 GAP = ord("-")
-# together, these import all that runs import
-_IMPORTS = (
-    "foldcli.pipeline.runs.run, foldcli.report.plots",
-    "model.planning.kernel_process, model.planning.kernel_launches",
-    "msa.gpu.engine",
-)
 
 
 def network_config(name: str, tiny: bool = False) -> ModelConfig:
@@ -55,16 +46,3 @@ def random_alignment(rng: np.random.Generator, name: str, residues: int, rows: i
     lines = [f">{name}\n".encode() + query.tobytes()]
     lines += [f">row{number}\n".encode() + row.tobytes() for number, row in enumerate(letters)]
     return b"\n".join(lines) + b"\n"
-
-
-def python_environment(folder: Path) -> dict[str, str]:
-    """Return the environment of a process that keeps and uses bytecode in a folder."""
-    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    return kept | {"PYTHONPYCACHEPREFIX": str(folder / "bytecode")}
-
-
-def compile_bytecode(folder: Path) -> None:
-    """Import all that runs import, as installers do, in processes that keep the bytecode in a folder."""
-    for modules in _IMPORTS:
-        command = [sys.executable, "-c", f"import {modules}"]
-        subprocess.run(command, env=python_environment(folder), stderr=subprocess.DEVNULL)

@@ -22,7 +22,8 @@ import colabfold_pass
 import numpy as np
 from fold import run_foldcli, write_database
 from options import parse_options
-from runs import compile_bytecode, network_config, write_random_parameters
+from processes import compile_bytecode
+from runs import network_config, write_random_parameters
 
 from msa.io.fasta import FastaRecord, read_fasta
 

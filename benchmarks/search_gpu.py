@@ -5,68 +5,31 @@
 
 The database contains the FASTA file `--times` times (ids get a suffix). Every search is a process of its own,
 including start-up: the first one (empty kernel cache), the second, one query, all queries (best of the
-repeats), all queries with the database streamed through a quarter of its size in GPU memory, all queries on
-several GPUs, one query with an empty kernel cache, all queries in three iterations, and on the CPU. The m8
-files of all queries in the same number of iterations must be equal byte for byte.
+repeats), all queries on several GPUs, all queries in three iterations, and on the CPU. The m8 files of all
+queries in the same number of iterations must be equal byte for byte.
 
 `--mmseqs` runs MMseqs2 on the same FASTA: createdb and makepaddedseqdb separately, then
 `search --gpu 1 --prefilter-mode 1` with the same -e and --max-seqs, and with identities like in our m8
-(--alignment-mode 3), then convertalis. With --device cpu everything, including MMseqs2's gapless prefilter,
-runs on the CPU.
+(--alignment-mode 3), then convertalis. --cpu also runs the CPU engine.
 """
 
 import argparse
 import filecmp
-import importlib.util
-import json
 import os
 import re
-import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
+
+from options import parse_options
+from processes import Run, compile_bytecode, fail, python_environment, timed
 
 from msa.io.compression import read_bytes
 from msa.io.fasta import read_fasta
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = ("cuda", "features", "foldcli", "model", "msa")
-LIBRARIES = ("click", "cuda.bindings", "cuda.core", "llvmlite", "numba", "numba_cuda", "numpy", "tqdm")
-ARRAY_FILES = ("residues.u8", "offsets.i64", "lengths.i32")
 SETTINGS = ["--max-seqs", "300", "-e", "1e-3"]
-
-
-def fail(text: str) -> None:
-    raise SystemExit(f"search_gpu: {text}")
-
-
-@dataclass(frozen=True)
-class Run:
-    """A finished process: wall seconds, peak resident set in bytes, and timestamped lines of output."""
-
-    seconds: float
-    peak_bytes: int
-    messages: list[tuple[float, str]]
-
-
-def timed(command: list[str], environment: dict[str, str] | None = None, folder: Path | None = None) -> Run:
-    """Run a command, in a folder if given; the benchmark ends if it fails."""
-    start = time.perf_counter()
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment, cwd=folder
-    ) as process:
-        assert process.stdout is not None
-        messages = [(time.perf_counter() - start, text) for text in process.stdout]
-        _, status, usage = os.wait4(process.pid, 0)
-        seconds = time.perf_counter() - start
-        process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        output = "".join(text for _, text in messages[-20:])
-        fail(f"{' '.join(command)} ended with {process.returncode}:\n{output}")
-    return Run(seconds, usage.ru_maxrss * 1024, messages)
 
 
 def write_copies(fasta: Path, times: int, path: Path) -> None:
@@ -86,64 +49,38 @@ class Foldcli:
         database: the database.
         threads: of each process.
         settings: options of every search.
-        root: folder of the foldcli that searches.
     """
 
-    def __init__(
-        self, folder: Path, database: Path, threads: int, settings: list[str], root: Path = ROOT
-    ) -> None:
+    def __init__(self, folder: Path, database: Path, threads: int, settings: list[str]) -> None:
         # a search runs in another folder
         folder, database = folder.resolve(), database.resolve()
         self._folder, self._database, self._threads = folder, database, threads
-        self._settings, self._root = settings, root
+        self._settings = settings
         # otherwise, numba stores machine code next to the sources
-        self._environment = os.environ | {
+        self._environment = python_environment(folder) | {
             "FOLDCLI_CACHE": str(folder / "cache"),
             "NUMBA_CACHE_DIR": str(folder / "numba"),
-            "PYTHONPATH": os.pathsep.join([str(root), *filter(None, [os.environ.get("PYTHONPATH")])]),
+            "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]),
         }
-        self._environment.pop("PYTHONDONTWRITEBYTECODE", None)
         # installed packages have bytecode
-        specs = [importlib.util.find_spec(name) for name in LIBRARIES]
-        libraries = [Path(spec.origin).parent for spec in specs if spec is not None and spec.origin]
-        folders = [*(root / name for name in PACKAGES), *libraries]
-        command = [sys.executable, "-m", "compileall", "-q", "-j", "0", *map(str, folders)]
-        subprocess.run(command, env=self._environment, capture_output=True, check=False)
+        compile_bytecode(folder)
 
-    def search(
-        self,
-        name: str,
-        queries: Path,
-        device: str,
-        max_gpu_bytes: int | None = None,
-        cache: str = "cache",
-        iterations: int | None = None,
-    ) -> Run:
+    def search(self, name: str, queries: Path, device: str, iterations: int | None = None) -> Run:
         """Search in a process of its own; write the table to FOLDER/NAME.m8.
 
         Args:
             name: of the table.
             queries: FASTA file.
             device: value of `--device`.
-            max_gpu_bytes: limit of GPU memory for the database.
-            cache: folder of compiled kernels.
             iterations: replaces the number of iterations of the settings.
         """
         command = [sys.executable, "-m", "foldcli", "search", str(queries.resolve()), str(self._database)]
-        command += ["-o", str(self.table(name)), "--device", device, "--overwrite", "-v", "--log-json"]
+        command += ["-o", str(self.table(name)), "--device", device, "--overwrite"]
         command += ["--threads", str(self._threads), *self._settings]
         if iterations is not None:
             command += ["--num-iterations", str(iterations)]
-        environment = self._environment | {"FOLDCLI_CACHE": str(self._folder / cache)}
-        if max_gpu_bytes is not None:
-            environment = environment | {"FOLDCLI_GPU_MEMORY": str(max_gpu_bytes)}
         # Python imports from the working folder first
-        return timed(command, environment, self._root)
-
-    @property
-    def database_bytes(self) -> int:
-        """Size of the database without headers."""
-        return sum((self._database / name).stat().st_size for name in ARRAY_FILES)
+        return timed(command, self._environment, ROOT)
 
     def table(self, name: str) -> Path:
         """Return the path of a table."""
@@ -152,18 +89,6 @@ class Foldcli:
 
 def print_run(label: str, run: Run, remark: str = "") -> None:
     print(f"{label:44s}{run.seconds:9.2f} s{run.peak_bytes / 2**20:9.0f} MiB  {remark}", flush=True)
-
-
-def print_stages(run: Run) -> None:
-    """Print when the first and the last query's hits were found, and the seconds of each reported stage."""
-    hits = [after for after, text in run.messages if re.search(r": \d+ hits", text)]
-    print(
-        f"    hits of the first query after {hits[0]:.2f} s, of the last after {hits[-1]:.2f} s", flush=True
-    )
-    for _, text in run.messages:
-        entry = json.loads(text) if text.startswith("{") else {}
-        for stage, seconds in entry.get("stages", {}).items():
-            print(f"    {stage:40s}{seconds:9.3f} s", flush=True)
 
 
 def assert_equal(tables: list[Path]) -> None:
@@ -180,8 +105,8 @@ def assert_equal(tables: list[Path]) -> None:
 class Mmseqs:
     """MMseqs2 on the same FASTA."""
 
-    def __init__(self, program: str, folder: Path, gpu: bool, threads: int, iterations: int) -> None:
-        self._program, self._folder, self._gpu, self._threads = program, folder, gpu, threads
+    def __init__(self, program: str, folder: Path, threads: int, iterations: int) -> None:
+        self._program, self._folder, self._threads = program, folder, threads
         self._iterations = iterations
         folder.mkdir(exist_ok=True)
 
@@ -192,9 +117,8 @@ class Mmseqs:
     def build(self, fasta: Path) -> None:
         """Build MMseqs2's databases."""
         print_run("MMseqs2 createdb", self._run("createdb", fasta, self._folder / "targets"))
-        if self._gpu:
-            padded = self._run("makepaddedseqdb", self._folder / "targets", self._folder / "padded")
-            print_run("MMseqs2 makepaddedseqdb", padded)
+        padded = self._run("makepaddedseqdb", self._folder / "targets", self._folder / "padded")
+        print_run("MMseqs2 makepaddedseqdb", padded)
 
     def search(self, queries: Path, name: str) -> tuple[Run, Run]:
         """Run search and convertalis for some queries; write FOLDER/NAME.m8."""
@@ -202,20 +126,11 @@ class Mmseqs:
         work.mkdir()
         threads = ("--threads", self._threads)
         self._run("createdb", queries, work / "queries")
-        targets = self._folder / ("padded" if self._gpu else "targets")
-        databases = work / "queries", targets
-        if self._gpu:
-            found = self._run(
-                "search", *databases, work / "found", work / "tmp", "--gpu", 1, "--prefilter-mode", 1,
-                "--alignment-mode", 3, "--num-iterations", self._iterations, *SETTINGS, *threads,
-            )  # fmt: skip
-        else:
-            filtered = self._run("ungappedprefilter", *databases, work / "filtered", *SETTINGS, *threads)
-            aligned = self._run(
-                "align", *databases, work / "filtered", work / "found", "--alignment-mode", 3,
-                *SETTINGS[2:], *threads,
-            )  # fmt: skip
-            found = Run(filtered.seconds + aligned.seconds, max(filtered.peak_bytes, aligned.peak_bytes), [])
+        databases = work / "queries", self._folder / "padded"
+        found = self._run(
+            "search", *databases, work / "found", work / "tmp", "--gpu", 1, "--prefilter-mode", 1,
+            "--alignment-mode", 3, "--num-iterations", self._iterations, *SETTINGS, *threads,
+        )  # fmt: skip
         table = self._run("convertalis", *databases, work / "found", self._folder / f"{name}.m8", *threads)
         return found, table
 
@@ -237,47 +152,29 @@ def run_on_device(options: argparse.Namespace, foldcli: Foldcli, one: Path) -> t
     print_run("second start", foldcli.search("second", queries, device))
     one_query = best(lambda: foldcli.search("one", one, device), 2 * repeats)
     print_run(f"one query ({len(next(iter(read_fasta(one))).sequence)} residues)", one_query)
-    print_stages(one_query)
     all_queries = best(lambda: foldcli.search("all", queries, device), repeats)
     print_run(f"all queries, {device}", all_queries)
-    print_stages(all_queries)
     names = ["first", "second", "all"]
 
     def compared(name: str, label: str, search: Callable[[], Run]) -> None:
         run = best(search, repeats)
         share = all_queries.seconds / run.seconds
         print_run(f"all queries, {label}", run, f"{share:.2f} × the speed of {device}")
-        print_stages(run)
         names.append(name)
 
-    quarter = foldcli.database_bytes // 4
-    label = f"streamed through {quarter / 2**20:.0f} MiB"
-    compared("streamed", label, lambda: foldcli.search("streamed", queries, device, quarter))
-    for devices in options.devices:
+    for devices in filter(None, options.devices):
         name = devices.replace(":", "_").replace(",", "_")
         compared(name, devices, lambda d=devices, n=name: foldcli.search(n, queries, d))  # type: ignore[misc]
-    print_run("first start, one query", foldcli.search("first_one", one, device, cache="empty"))
     three = best(lambda: foldcli.search("three", queries, device, iterations=3), repeats)
     print_run("all queries, three iterations", three)
     return all_queries, names
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--fasta", type=Path, required=True)
-    parser.add_argument("--queries", type=Path, required=True)
-    parser.add_argument("--times", type=int, default=16)
-    parser.add_argument("--num-iterations", type=int, default=1)
-    parser.add_argument("--device", default="cuda")
-    parser.add_argument("--devices", nargs="*", default=[], help="several GPUs, such as cuda:0,1")
-    parser.add_argument("--mmseqs", help="MMseqs2's program; one with GPU support unless --device cpu")
-    parser.add_argument("--cpu", action="store_true", help="also run the CPU engine")
-    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--folder", type=Path, help="working folder; default: TMPDIR")
-    options = parser.parse_args()
-    if options.mmseqs and options.device == "cpu" and options.num_iterations > 1:
-        fail("MMseqs2's gapless prefilter on the CPU has no iterations")
+    options = parse_options(
+        __doc__, fasta=..., queries=..., times=16, num_iterations=1, device="cuda", devices=[""], mmseqs=str,
+        cpu=False, threads=len(os.sched_getaffinity(0)), repeats=3, folder=Path
+    )  # fmt: skip
     with tempfile.TemporaryDirectory(dir=options.folder) as name:
         folder = Path(name)
         fasta, database, one = folder / "targets.fasta", folder / "db", folder / "one.fasta"
@@ -298,10 +195,7 @@ def main() -> None:
         assert_equal([foldcli.table(name) for name in names])
 
         if options.mmseqs:
-            on_gpu = options.device != "cpu"
-            competitor = Mmseqs(
-                options.mmseqs, folder / "mmseqs", on_gpu, options.threads, options.num_iterations
-            )
+            competitor = Mmseqs(options.mmseqs, folder / "mmseqs", options.threads, options.num_iterations)
             competitor.build(fasta)
             for label, queries in (("one query", one), ("all queries", options.queries)):
                 found, table = competitor.search(queries, label.replace(" ", "_"))

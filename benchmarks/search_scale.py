@@ -19,6 +19,9 @@ instead searches databases of these sizes (`large_fasta.write_database`) for ali
 and prints seconds per query, disk and memory, and what 300 million sequences would take if all grew as
 between the last two sizes. `--mmseqs`, for small databases, also runs MMseqs2 as ColabFold does on a CPU, and
 prints the rows of both and their Neff (rows weighted by the number of rows at 80 % identity).
+
+--gpu-memory: of the database on the GPU; --processes: that generate the sequences; --folder: working folder,
+default: TMPDIR; --keep: keep the database, and use an existing one.
 """
 
 import argparse
@@ -42,6 +45,7 @@ from statistics import median
 
 import large_fasta
 import numpy as np
+from options import parse_options
 
 from msa.alignments.files import parse_alignment
 from msa.base.jit import kernel
@@ -252,22 +256,14 @@ def search(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("fasta", type=Path)
-    parser.add_argument("--residues", type=float, default=1e10)
-    parser.add_argument("--queries", type=int, default=100)
-    parser.add_argument("--device", default="cuda")
-    parser.add_argument("--gpu-memory", default="4G", help="of the database on the GPU")
-    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--processes", type=int, default=4, help="that generate the sequences")
-    parser.add_argument("--folder", type=Path, help="working folder; default: TMPDIR")
-    parser.add_argument("--keep", action="store_true", help="keep the database, and use an existing one")
-    parser.add_argument("--sequences", type=float, nargs="+", help="sizes of databases; see above")
-    parser.add_argument("--mmseqs", action="store_true", help="with --sequences: also run MMseqs2 (CPU)")
-    options = parser.parse_args()
+    options = parse_options(
+        __doc__, "fasta", residues=1e10, queries=100, device="cuda", gpu_memory="4G",
+        threads=len(os.sched_getaffinity(0)), processes=4, folder=Path, keep=False, sequences=[float],
+        mmseqs=False,
+    )  # fmt: skip
     folder = Path(tempfile.mkdtemp(dir=options.folder)) if not options.keep else options.folder
     if folder is None:
-        parser.error("--keep needs --folder")
+        raise SystemExit("search_scale: --keep needs --folder")
     try:
         (run_sizes if options.sequences else run)(options, folder)
     finally:

@@ -21,7 +21,6 @@ substitutions and indels at sites of different rates into ten relatives (a super
 random nucleotides surround. Decoys are relatives with shuffled nucleotides.
 """
 
-import argparse
 import gzip
 import os
 import shutil
@@ -35,6 +34,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from options import parse_options
 
 from msa.io.fasta import read_nucleotides
 
@@ -89,21 +89,13 @@ def run(*command: object) -> None:
         raise SystemExit(f"sensitivity: {command[0]} ended with {done.returncode}: {done.stderr[-2000:]}")
 
 
-@dataclass(frozen=True)
-class Times:
-    """The wall time and the CPU time of a program, in seconds."""
-
-    wall: float
-    cpu: float
-
-
-def measure_times(command: Callable[[], None]) -> Times:
-    """Measure a call that runs a program."""
+def measure_times(command: Callable[[], None]) -> tuple[float, float]:
+    """Return the wall and the CPU seconds of a call that runs a program."""
     start, before = time.perf_counter(), os.times()
     command()
     wall, after = time.perf_counter() - start, os.times()
     cpu = after.children_user + after.children_system - before.children_user - before.children_system
-    return Times(wall, cpu)
+    return wall, cpu
 
 
 def read_hits(path: Path, query: int, target: int, evalue: int) -> HitTable:
@@ -124,88 +116,64 @@ def read_hits(path: Path, query: int, target: int, evalue: int) -> HitTable:
     }
 
 
-def foldcli_database(benchmark: Benchmark) -> Path:
-    """Build the database for foldcli unless it exists, and return its path."""
-    database = benchmark.work / "foldcli_db"
-    if not database.exists():
-        command = "createdb", benchmark.fasta, "-o", database, "--threads", benchmark.threads
-        run(sys.executable, "-m", "foldcli", *command, "--molecule", benchmark.molecule)
-    return database
+@dataclass(frozen=True)
+class Tool:
+    """A program that searches.
 
+    Args:
+        program: its name; "" for foldcli.
+        command: the search; `{out}`, `{db}` and names of attributes of Benchmark are filled in.
+        build: makes the database `{db}`, if the program has its own.
+        columns: columns of query, target and E-value in its table.
+    """
 
-def foldcli(iterations: int, *options: str) -> Callable[[Benchmark], tuple[Times, HitTable]]:
-    def search(benchmark: Benchmark) -> tuple[Times, HitTable]:
-        database, out = foldcli_database(benchmark), benchmark.work / "foldcli.m8"
-        program = (sys.executable, "-m", "foldcli")
-        times = measure_times(
-            lambda: run(
-                *program, "search", benchmark.queries, database, "-o", out, "--overwrite",
-                "-e", benchmark.evalue, "--max-seqs", benchmark.max_targets, "--threads", benchmark.threads,
-                "--device", benchmark.device, "--num-iterations", iterations, *options,
-                "--molecule", benchmark.molecule,
-            )
-        )  # fmt: skip
-        return times, read_hits(out, 0, 1, 10)
+    program: str
+    command: str
+    build: str = ""
+    columns: tuple[int, int, int] = (0, 1, 10)
 
-    return search
-
-
-def mmseqs(iterations: int) -> Callable[[Benchmark], tuple[Times, HitTable]]:
-    def search(benchmark: Benchmark) -> tuple[Times, HitTable]:
-        out = benchmark.work / "mmseqs.m8"
-        iteration_options = ("--num-iterations", iterations, "--e-profile", "0.1") if iterations > 1 else ()
-        with tempfile.TemporaryDirectory(dir=benchmark.work) as scratch:
-            times = measure_times(
-                lambda: run(
-                    "mmseqs", "easy-search", benchmark.queries, benchmark.fasta, out, scratch, "-s", "8.5",
-                    "-e", benchmark.evalue, "--max-seqs", benchmark.max_targets,
-                    "--threads", benchmark.threads, *iteration_options,
-                )
-            )  # fmt: skip
-        return times, read_hits(out, 0, 1, 10)
-
-    return search
-
-
-def blastp(benchmark: Benchmark) -> tuple[Times, HitTable]:
-    out, database = benchmark.work / "blastp.tsv", benchmark.work / "blast_db"
-    run("makeblastdb", "-in", benchmark.fasta, "-dbtype", "prot", "-out", database)
-    times = measure_times(
-        lambda: run(
-            "blastp", "-query", benchmark.queries, "-db", database, "-out", out, "-outfmt", "6",
-            "-evalue", benchmark.evalue, "-max_target_seqs", benchmark.max_targets,
-            "-num_threads", benchmark.threads,
-        )
-    )  # fmt: skip
-    return times, read_hits(out, 0, 1, 10)
-
-
-def diamond(benchmark: Benchmark) -> tuple[Times, HitTable]:
-    out, database = benchmark.work / "diamond.tsv", benchmark.work / "diamond_db"
-    run("diamond", "makedb", "--in", benchmark.fasta, "-d", database)
-    times = measure_times(
-        lambda: run(
-            "diamond", "blastp", "-q", benchmark.queries, "-d", database, "-o", out, "--ultra-sensitive",
-            "-e", benchmark.evalue, "-k", benchmark.max_targets, "-p", benchmark.threads,
-        )
-    )  # fmt: skip
-    return times, read_hits(out, 0, 1, 10)
-
-
-def hmmer(program: str, *options: str) -> Callable[[Benchmark], tuple[Times, HitTable]]:
-    def search(benchmark: Benchmark) -> tuple[Times, HitTable]:
-        out = benchmark.work / f"{program}.tbl"
+    def search(self, benchmark: Benchmark) -> tuple[tuple[float, float], HitTable]:
+        """Search, and return the times without those of the database, and the hits."""
         # HMMER uses one more thread to read the database
-        workers = max(benchmark.threads - 1, 1)
-        times = measure_times(
-            lambda: run(
-                program, *options, "--cpu", workers, "-E", benchmark.evalue, "--noali", "-o", os.devnull,
-                "--tblout", out, benchmark.queries, benchmark.fasta,
-            )
-        )  # fmt: skip
-        return times, read_hits(out, 2, 0, 12 if program == "nhmmer" else 4)
+        values = {name: getattr(benchmark, name) for name in _VALUES}
+        values |= {"out": benchmark.work / "hits", "db": benchmark.work / f"{self.program}_db"}
+        values |= {"workers": max(benchmark.threads - 1, 1), "python": sys.executable}
+        if self.build and not benchmark.work.joinpath(f"{self.program}_built").exists():
+            run(*(word.format(**values) for word in self.build.split()))
+            benchmark.work.joinpath(f"{self.program}_built").touch()
+        with tempfile.TemporaryDirectory(dir=benchmark.work) as scratch:
+            command = [word.format(scratch=scratch, **values) for word in self.command.split()]
+            times = measure_times(lambda: run(*command))
+        return times, read_hits(benchmark.work / "hits", *self.columns)
 
-    return search
+
+_VALUES = ("queries", "fasta", "threads", "device", "evalue", "max_targets", "molecule")
+
+
+def foldcli(iterations: int) -> Tool:
+    return Tool(
+        "",
+        "{python} -m foldcli search {queries} {db} -o {out} --overwrite -e {evalue} --max-seqs {max_targets} "
+        f"--threads {{threads}} --device {{device}} --num-iterations {iterations} --molecule {{molecule}}",
+        "{python} -m foldcli createdb {fasta} -o {db} --threads {threads} --molecule {molecule}",
+    )
+
+
+def mmseqs(options: str) -> Tool:
+    return Tool(
+        "mmseqs",
+        "mmseqs easy-search {queries} {fasta} {out} {scratch} -s 8.5 -e {evalue} --max-seqs {max_targets} "
+        f"--threads {{threads}} {options}",
+    )
+
+
+def hmmer(program: str, options: str = "") -> Tool:
+    return Tool(
+        program,
+        f"{program} {options} --cpu {{workers}} -E {{evalue}} --noali -o {os.devnull} --tblout {{out}} "
+        "{queries} {fasta}",
+        columns=(2, 0, 12 if program == "nhmmer" else 4),
+    )
 
 
 def evolve(
@@ -265,23 +233,33 @@ def make_rna(ancestors: Path, folder: Path) -> None:
     (folder / "db.fasta").write_text("".join(texts))
 
 
-TOOLS: dict[str, tuple[str, Callable[[Benchmark], tuple[Times, HitTable]]]] = {
-    "foldcli": ("", foldcli(1)),
-    "blastp": ("blastp", blastp),
-    "mmseqs": ("mmseqs", mmseqs(1)),
-    "diamond": ("diamond", diamond),
-    "phmmer": ("phmmer", hmmer("phmmer")),
-    "foldcli-3": ("", foldcli(3)),
-    "mmseqs-3": ("mmseqs", mmseqs(3)),
-    "jackhmmer-3": ("jackhmmer", hmmer("jackhmmer", "-N", "3")),
+TOOLS = {
+    "foldcli": foldcli(1),
+    "blastp": Tool(
+        "blastp",
+        "blastp -query {queries} -db {db} -out {out} -outfmt 6 -evalue {evalue} "
+        "-max_target_seqs {max_targets} -num_threads {threads}",
+        "makeblastdb -in {fasta} -dbtype prot -out {db}",
+    ),
+    "mmseqs": mmseqs(""),
+    "diamond": Tool(
+        "diamond",
+        "diamond blastp -q {queries} -d {db} -o {out} --ultra-sensitive -e {evalue} -k {max_targets} "
+        "-p {threads}",
+        "diamond makedb --in {fasta} -d {db}",
+    ),
+    "phmmer": hmmer("phmmer"),
+    "foldcli-3": foldcli(3),
+    "mmseqs-3": mmseqs("--num-iterations 3 --e-profile 0.1"),
+    "jackhmmer-3": hmmer("jackhmmer", "-N 3"),
 }
-"""The required program and the search function, by name; -3 means three iterations."""
-_NHMMER = ("--watson", "--dna", "--qformat", "fasta", "--qsingle_seqs")
+"""The tools by name; -3 means three iterations."""
+_NHMMER = "--watson --dna --qformat fasta --qsingle_seqs"
 RNA_TOOLS = {
     "foldcli": TOOLS["foldcli"],
     "foldcli-3": TOOLS["foldcli-3"],
-    "nhmmer": ("nhmmer", hmmer("nhmmer", *_NHMMER)),
-    "nhmmer-max": ("nhmmer", hmmer("nhmmer", *_NHMMER, "--max")),
+    "nhmmer": hmmer("nhmmer", _NHMMER),
+    "nhmmer-max": hmmer("nhmmer", f"{_NHMMER} --max"),
 }
 
 
@@ -319,22 +297,16 @@ def decoy_ratios(results: HitTable, queries: int, share: float) -> list[float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--tools", help="comma-separated, from " + ", ".join(TOOLS | RNA_TOOLS))
-    parser.add_argument("--molecule", choices=["protein", "rna"], default="protein")
-    parser.add_argument("--ancestors", type=Path, help="of simulated families of RNA; creates FOLDER")
-    parser.add_argument("--device", default="cpu", help="device of foldcli")
-    parser.add_argument("--evalue", default=EVALUE, help="largest E-value of a hit")
-    parser.add_argument("--max-targets", default=MAX_TARGETS, help="maximum number of hits of a query")
-    options = parser.parse_args()
+    options = parse_options(
+        __doc__, "folder", threads=2, tools=str, molecule=("protein", "rna"), ancestors=Path, device="cpu",
+        evalue=EVALUE, max_targets=MAX_TARGETS
+    )  # fmt: skip
     available = RNA_TOOLS if options.molecule == "rna" else TOOLS
     tools = options.tools.split(",") if options.tools else list(available)
     if options.ancestors is not None:
         make_rna(options.ancestors, options.folder)
     if unknown := set(tools) - set(available):
-        parser.error(f"unknown tools: {', '.join(sorted(unknown))}")
+        raise SystemExit(f"unknown tools: {', '.join(sorted(unknown))}; known: {', '.join(available)}")
     labels = dict(line.split()[:2] for line in (options.folder / "labels.tsv").read_text().splitlines())
     limits = ", ".join(f"{limit:g}" for limit in LIMITS)
     columns = f"{'family':>8}{'superfamily':>13}{'seconds':>9}{'CPU':>8}"
@@ -350,15 +322,15 @@ def main() -> None:
         )
         share = sum(each.startswith("rev_") for each in ids) / len(ids)
         for tool in tools:
-            program, search = available[tool]
+            program = available[tool].program
             if program and shutil.which(program) is None:
                 print(f"{tool:14}not installed")
                 continue
-            times, results = search(benchmark)
+            (wall, cpu), results = available[tool].search(benchmark)
             roc1_by_level = [roc1(results, queries, labels, level) for level in LEVELS]
             calibration = "  ".join(f"{ratio:.2f}" for ratio in decoy_ratios(results, len(queries), share))
             print(
-                f"{tool:14}{roc1_by_level[0]:8.4f}{roc1_by_level[1]:13.4f}{times.wall:9.1f}{times.cpu:8.1f}"
+                f"{tool:14}{roc1_by_level[0]:8.4f}{roc1_by_level[1]:13.4f}{wall:9.1f}{cpu:8.1f}"
                 f"   {calibration}",
                 flush=True,
             )

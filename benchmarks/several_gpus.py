@@ -28,13 +28,8 @@ from typing import NamedTuple
 import gemmi
 import numpy as np
 from options import parse_options
-from runs import (
-    compile_bytecode,
-    network_config,
-    python_environment,
-    random_alignment,
-    write_random_parameters,
-)
+from processes import compile_bytecode, python_environment
+from runs import network_config, random_alignment, write_random_parameters
 
 MIN_RESIDUES, MAX_RESIDUES = 60, 700
 MIN_ROWS, MAX_ROWS = 200, 6000

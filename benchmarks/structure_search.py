@@ -11,13 +11,10 @@ import numpy as np
 from options import parse_options
 
 from features.templates.library.library import StructureLibrary
-from features.templates.structures.scores import state_profile
 from features.templates.structures.search import StructureSearchSettings, search_structures
 from foldcli.pipeline.search.searcher import open_search_engine
 from foldcli.structure_search.search import OpenLibrary
 from msa.database.sequence_arrays import SequenceArrays
-from msa.engines.engine import EngineRequest, Selection, evalues_of_passing
-from msa.engines.query_profile import QueryProfile
 
 _REPLACED = 0.3
 
@@ -49,29 +46,17 @@ def main() -> None:
     picked = np.linspace(500, len(small.library) - 500, arguments.models).astype(int)
     models = [small.library.chain(int(k)) for k in picked]
     large = _RepeatedLibrary(small.library, small.states, arguments.chains)
-    for name, library, states in (
-        ("embedded", small.library, small.states),
-        ("large", large, large.states),
-    ):
+    libraries = ("embedded", small.library, small.states), ("large", large, large.states)
+    for name, library, states in libraries:
         parts = {"first": models[:1], "one": models[1:2], "another": models[2:3], "all": models}
         for label, queries in parts.items():
             start = time.perf_counter()
             found = list(search_structures(queries, library, states, engine, settings))
             seconds = time.perf_counter() - start
-            residues, hits = (
-                sum(len(query.sequence) for query in queries),
-                sum(len(each) for _, each in found),
-            )
+            residues = sum(len(query.sequence) for query in queries)
+            hits = sum(len(each) for _, each in found)
             sizes = f"{len(queries)} models, {residues} residues, {hits} hits"
             print(f"{name}, {len(library):,} chains, {label}: {sizes}, {seconds:.3f} s", flush=True)
-        nothing = Selection(lambda *pairs: evalues_of_passing(np.zeros(len(pairs[1]), bool)), 0.0)
-        encoded = [state_profile(small.states.codes(int(k))) for k in picked]
-        profiles = [QueryProfile(np.zeros(len(each), np.uint8), each) for each in encoded]
-        for queries in (profiles[1:2], profiles):
-            start = time.perf_counter()
-            list(engine.run(queries, EngineRequest(states, settings.of_states, selection=nothing)))
-            seconds = time.perf_counter() - start
-            print(f"{name}: engine alone, {len(queries)} models, {seconds:.3f} s", flush=True)
 
 
 if __name__ == "__main__":

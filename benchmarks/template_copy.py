@@ -1,16 +1,13 @@
 """Accuracy of copying the best template: lDDT-CA of library chains against each other, by identity.
 
 usage: python benchmarks/template_copy.py [--every N] [--alignments FOLDER] [--library LIBRARY] [--threads N]
-                                          [--device DEVICE] [--residues FILE]
+                                          [--device DEVICE]
 
 Every N-th full-atom chain of the library is searched in the library without itself: with its sequence, or
 with the profile of its alignment from FOLDER (chains.npz.xz and msas.npz.xz of the training data). Of the
 templates that cover at least 70 % of the chain, the one with most expected correct pairs is copied. lDDT-CA
 is given for all residues of the chain, where those without an aligned residue count 0, and for the aligned
 residues alone. A second table compares expected and observed lDDT-CA of the models of `--params template`.
---residues writes the values of single residues, which calibrate `features.templates.homology`: the arrays
-`aligned` (identity, identity around, distance to a gap, lDDT) and `modelled` (expected lDDT without the
-factor of completeness, aligned neighbours, coverage, lDDT).
 """
 
 import io
@@ -23,11 +20,12 @@ from options import parse_options
 
 from features.chemistry.residues import CA
 from features.templates.candidates import TemplateHits
-from features.templates.homology import aligned_neighbours, completeness, copy_best_template
+from features.templates.homology import copy_best_template
 from features.templates.library.library import EMBEDDED, StructureLibrary
 from features.templates.library.settings import TemplateSettings
 from features.templates.search import alignment_query, search_templates_many
 from foldcli.pipeline.search.searcher import open_search_engine
+from model.comparison.scores import lddt
 from msa.alignments.files import Alignment
 from msa.alphabet import STANDARD
 from msa.io.fasta import FastaRecord
@@ -37,14 +35,12 @@ MAX_IDENTITY = 0.95
 BINS = [(0.0, 0.25), (0.25, 0.3), (0.3, 0.4), (0.4, 0.6), (0.6, 0.95)]
 COVERAGES = [(0.0, 0.3), (0.3, 0.5), (0.5, 0.7), (0.7, 0.9), (0.9, 1.01)]
 SAME_AS_QUERY = 22  # code of a letter of the training alignments
-RADIUS = 15.0  # Å
-TOLERANCES = (0.5, 1.0, 2.0, 4.0)  # Å
 
 
-def lddt(
+def lddt_ca(
     model: np.ndarray, model_mask: np.ndarray, reference: np.ndarray, reference_mask: np.ndarray
 ) -> np.ndarray:
-    """Return lDDT-CA of each residue of the reference (Mariani et al. 2013), NaN where there is none.
+    """Return lDDT-CA of each residue of the reference, NaN where there is none.
 
     Args:
         model: [residues, 3], Å.
@@ -52,16 +48,10 @@ def lddt(
         reference: [residues, 3], Å.
         reference_mask: [residues].
     """
-    true = np.linalg.norm(reference[:, None] - reference[None], axis=-1)
-    copied = np.linalg.norm(model[:, None] - model[None], axis=-1)
-    scored = (true < RADIUS) & reference_mask[:, None] & reference_mask[None]
-    np.fill_diagonal(scored, False)
-    present = model_mask[:, None] & model_mask[None]
-    error = np.where(present, np.abs(true - copied), np.inf)
-    kept = np.mean([error < tolerance for tolerance in TOLERANCES], axis=0)
-    pairs = scored.sum(axis=1)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return np.where(pairs > 0, (kept * scored).sum(axis=1) / pairs, np.nan)
+    present = np.where(model_mask[:, None], model, np.nan)[reference_mask]
+    scores = np.full(len(model), np.nan)
+    scores[reference_mask] = lddt(present, reference[reference_mask], np.arange(len(present)))[1]
+    return scores
 
 
 def load(path: Path) -> dict[str, np.ndarray]:
@@ -88,19 +78,14 @@ def read_alignments(folder: Path) -> dict[str, Alignment]:
     return alignments
 
 
-def compare_models(library: StructureLibrary, results: dict[int, TemplateHits]) -> np.ndarray:
+def compare_models(library: StructureLibrary, results: dict[int, TemplateHits]) -> None:
     """Print expected and observed lDDT-CA of models copied from the best template, by coverage.
 
     Args:
         library: the library.
         results: template hits by number of the query in the library, which is no template itself.
-
-    Returns:
-        [modelled residues, 4]: expected lDDT without the factor of completeness, aligned neighbours,
-        coverage, lDDT.
     """
     models: list[tuple[float, float, float]] = []
-    residues: list[np.ndarray] = []
     for index, hits in results.items():
         query = library.chain(index)
         templates = [each for each in hits.templates if each.index != index]
@@ -108,14 +93,8 @@ def compare_models(library: StructureLibrary, results: dict[int, TemplateHits]) 
         model = copy_best_template(TemplateHits(hits.query, templates, chains))
         if model is None:
             continue
-        score = lddt(model.positions[:, CA], model.modelled, query.positions[:, CA], query.mask[:, CA])
-        rows, columns = model.template.pairs.T
+        score = lddt_ca(model.positions[:, CA], model.modelled, query.positions[:, CA], query.mask[:, CA])
         coverage = float(model.modelled.mean())
-        neighbours = aligned_neighbours(columns, library.chain(model.template.index))
-        kept = model.modelled[rows] & np.isfinite(score[rows])
-        without = model.expected_lddt[rows] / 100 / completeness(neighbours, coverage)
-        values = [without, neighbours, np.full(len(rows), coverage), score[rows]]
-        residues.append(np.stack(values, axis=1)[kept])
         scored = model.modelled & np.isfinite(score)
         models.append(
             (coverage, float(model.expected_lddt[scored].mean()), float(100 * score[scored].mean()))
@@ -128,13 +107,12 @@ def compare_models(library: StructureLibrary, results: dict[int, TemplateHits]) 
         if inside.any():
             means = f"{expected[inside].mean():9.1f} {observed[inside].mean():9.1f}"
             print(f"{low:.2f} to {min(high, 1):.2f} {inside.sum():6d} {means}")
-    return np.concatenate(residues).astype(np.float32)
 
 
 def main() -> None:
     """Print the mean lDDT-CA of copied templates by identity."""
     arguments = parse_options(
-        __doc__, every=4, alignments=Path, library=EMBEDDED, threads=2, device="cpu", residues=Path
+        __doc__, every=4, alignments=Path, library=EMBEDDED, threads=2, device="cpu"
     )  # fmt: skip
     library = StructureLibrary.open(arguments.library)
     settings = TemplateSettings(threads=arguments.threads)
@@ -153,7 +131,6 @@ def main() -> None:
     print(f"template search: {1000 * seconds:.1f} ms a query")
     covered = 0
     chains: list[tuple[float, float, float]] = []  # identity, lDDT of all and of aligned residues
-    residues: list[np.ndarray] = []  # identity, similarity around, distance to a gap, lDDT
     for index, hits in zip(queries, results, strict=True):
         query = library.chain(index)
         others = [each for each in hits.candidates if each.index != index and each.expected_pairs is not None]
@@ -167,17 +144,9 @@ def main() -> None:
         model = np.zeros((len(query.sequence), 3))
         mask = np.zeros(len(query.sequence), bool)
         model[rows], mask[rows] = template.positions[columns, CA], template.mask[columns, CA]
-        scores = lddt(model, mask, query.positions[:, CA], query.mask[:, CA])
-        aligned = lddt(model, mask, query.positions[:, CA], query.mask[:, CA] & mask)
+        scores = lddt_ca(model, mask, query.positions[:, CA], query.mask[:, CA])
+        aligned = lddt_ca(model, mask, query.positions[:, CA], query.mask[:, CA] & mask)
         chains.append((best.identity, float(np.nanmean(scores)), float(np.nanmean(aligned))))
-        identical = np.array([query.sequence[i] == template.sequence[j] for i, j in best.pairs])
-        window = np.array([identical[max(0, k - 5) : k + 6].mean() for k in range(len(rows))])
-        breaks = np.flatnonzero(np.any(np.diff(best.pairs, axis=0) != 1, axis=1))
-        edges = np.concatenate([[0], breaks, breaks + 1, [len(rows) - 1]])
-        gap = np.abs(np.arange(len(rows))[:, None] - edges[None]).min(axis=1)
-        residues.append(
-            np.stack([np.full(len(rows), best.identity), window, gap, scores[rows]], axis=1)[mask[rows]]
-        )
     identity, score, aligned_score = np.array(chains).T
     print(f"{len(queries)} chains, {covered} with a template that covers {MIN_COVERAGE:.0%}")
     print("identity     chains  all residues  aligned")
@@ -186,10 +155,7 @@ def main() -> None:
         if inside.any():
             means = f"{score[inside].mean():12.3f} {aligned_score[inside].mean():10.3f}"
             print(f"{low:.2f} to {high:.2f} {inside.sum():6d} {means}")
-    modelled = compare_models(library, dict(zip(queries, results, strict=True)))
-    if arguments.residues is not None:
-        aligned_rows = np.concatenate(residues).astype(np.float32)
-        np.savez(arguments.residues, aligned=aligned_rows, modelled=modelled)
+    compare_models(library, dict(zip(queries, results, strict=True)))
 
 
 if __name__ == "__main__":

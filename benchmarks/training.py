@@ -13,6 +13,10 @@ Without --data, chains are made up; they are shorter than long crops, which are 
 With --family openfold3, a step of an all-atom network of OpenFold3's sizes, optimiser included: made-up
 protein, 8 atoms per token, 1,024 rows of alignment, 4 templates, batch 1, one cycle, a rollout of 20 steps.
 --eager adds the same without fused kernels, --profile the parts and kernels of a step.
+
+--data: folder of the packed training data; --batch: samples on one GPU at once; --phase: whose loss weights
+are used, from 0; --seconds: measured after compilation, for each size, 0 for one step, which says whether it
+fits. --memory-budget, --cuda-graphs, --max-recycles and --kernels are the settings of these names.
 """
 
 import argparse
@@ -26,7 +30,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from all_atom_gpu import ATOMS_PER_TOKEN, ROWS, make_inputs, make_network
+from all_atom_gpu import ATOMS_PER_TOKEN, ROWS, make_inputs, make_network, print_kernels
+from options import parse_options
 
 from model.alphafold3 import atoms, layers
 from model.alphafold3.config import OPENBIND
@@ -53,35 +58,6 @@ OPENFOLD3 = {384: (5.55, 14.1), 512: (6.24, 20.6), 640: (7.64, 28.3)}
 
 def numbers(text: str) -> list[int]:
     return [int(part) for part in text.split(",")]
-
-
-def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--config", type=Path, default=ROOT / "examples/train/compact.yaml")
-    parser.add_argument("--data", type=Path, help="folder of the packed training data")
-    parser.add_argument("--prepared", type=Path, default=Path("/tmp/foldcli-training"))
-    parser.add_argument("--batch", type=numbers, default=[16], help="samples on one GPU at once")
-    parser.add_argument("--crop", type=int, default=128)
-    parser.add_argument("--phase", type=int, default=0, help="whose loss weights are used, from 0")
-    parser.add_argument(
-        "--seconds",
-        type=float,
-        default=40.0,
-        help="measured after compilation, for each size; 0 for one step, which says whether it fits",
-    )
-    parser.add_argument("--memory-budget", type=float, help="see the setting of this name")
-    parser.add_argument("--checkpoint-blocks", action="store_true")
-    parser.add_argument("--cuda-graphs", action="store_true", help="see the setting of this name")
-    parser.add_argument("--max-recycles", type=int, help="see the setting of this name")
-    parser.add_argument("--no-compile", action="store_true")
-    parser.add_argument("--kernels", help="see the setting of this name")
-    parser.add_argument("--workers", type=int)
-    parser.add_argument("--family", choices=("alphafold2", "openfold3"), default="alphafold2")
-    parser.add_argument("--crops", type=int, nargs="+", default=[384, 512, 640, 768])
-    parser.add_argument("--copies", type=int, default=48)
-    parser.add_argument("--eager", action="store_true")
-    parser.add_argument("--profile", action="store_true")
-    return parser.parse_args()
 
 
 def settings_of(arguments: argparse.Namespace, size: int, processes: int) -> TrainingSettings:
@@ -252,17 +228,10 @@ def show_profile(trainer: AllAtomTrainer, rows: int = 32) -> None:
     trainer.step()
     end()
     print("parts, s: " + ", ".join(f"{name} {value:.3f}" for name, value in totals.items()))
-    begin = time.monotonic()
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as result:
         trainer.step()
         torch.cuda.synchronize()
-    wall = time.monotonic() - begin
-    events = [x for x in result.key_averages() if x.self_device_time_total > 0]
-    busy = sum(x.self_device_time_total for x in events) / 1e6
-    print(f"kernels: {sum(x.count for x in events)}, busy {busy:.3f} s of {wall:.3f} s with the profiler")
-    for x in sorted(events, key=lambda x: -x.self_device_time_total)[:rows]:
-        seconds = x.self_device_time_total / 1e6
-        print(f"{100 * seconds / busy:5.1f} % {1e3 * seconds:8.1f} ms {x.count:6}  {x.key[:110]}")
+    print_kernels("step", result, rows)
 
 
 def measure_all_atom(arguments: argparse.Namespace, device: str) -> None:
@@ -311,14 +280,20 @@ def measured_steps(trainer: AllAtomTrainer, peer: tuple[float, float] | None) ->
 
 
 def main() -> None:
-    arguments = parse()
+    arguments = parse_options(
+        __doc__, config=ROOT / "examples/train/compact.yaml", data=Path,
+        prepared=Path("/tmp/foldcli-training"), batch=numbers, crop=128, phase=0, seconds=40.0,
+        memory_budget=float, checkpoint_blocks=False, cuda_graphs=False, max_recycles=int, no_compile=False,
+        kernels=str, workers=int, family=("alphafold2", "openfold3"), crops=[384, 512, 640, 768], copies=48,
+        eager=False, profile=False,
+    )  # fmt: skip
     if arguments.family == "openfold3":
         measure_all_atom(arguments, "cuda")
         return
     data = training_data(arguments)
     processes = TrainingProcesses.from_environment("cuda" if torch.cuda.is_available() else "cpu")
     try:
-        for size in arguments.batch:
+        for size in arguments.batch or [16]:
             try:
                 line = measure(arguments, size, data, processes)
             except torch.OutOfMemoryError:

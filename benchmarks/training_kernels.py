@@ -24,6 +24,7 @@ from statistics import median
 from typing import Any
 
 import torch
+from fused_timing import cuequivariance_arguments
 from options import parse_options
 
 from cuda.fused.attention import differentiable as attention
@@ -101,21 +102,17 @@ def peak_gib(step: Step) -> float:
     return (torch.cuda.max_memory_allocated() - before) / 2**30
 
 
-def attention_inputs(
-    rows: int, length: int, heads: int = HEADS, biased: bool = True, masked: bool = True, batch: int = 1
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
-    projected = random(batch, rows, length, 4 * heads * WIDTH).requires_grad_()
-    mask = None
-    if masked:
-        mask = (torch.rand(batch, 1, length, device="cuda") > 0.1).float()
-        mask[..., length // 2] = 1
-    bias = random(batch, heads, length, length).requires_grad_() if biased else None
-    return projected, random(heads, WIDTH).requires_grad_(), mask, bias
+def attention_inputs(length: int) -> tuple[torch.Tensor, ...]:
+    projected = random(1, length, length, 4 * HEADS * WIDTH).requires_grad_()
+    mask = (torch.rand(1, 1, length, device="cuda") > 0.1).float()
+    mask[..., length // 2] = 1
+    bias = random(1, HEADS, length, length).requires_grad_()
+    return projected, random(HEADS, WIDTH).requires_grad_(), mask, bias
 
 
 def time_attention() -> None:
     for length in LENGTHS:
-        inputs = attention_inputs(length, length)
+        inputs = attention_inputs(length)
         fused = differentiated(attention.attend_fused, *inputs)
         compiled = differentiated(torch.compile(attention.attend_reference, dynamic=False), *inputs)
         with torch.no_grad():
@@ -164,23 +161,8 @@ def multiplication_steps(length: int) -> dict[str, Step]:
 def cuequivariance_multiplication(pair: torch.Tensor, *weights: torch.Tensor) -> torch.Tensor:
     from cuequivariance_torch import triangle_multiplicative_update
 
-    w = TriangleMultiplicationWeights(*weights)
-    result: torch.Tensor = triangle_multiplicative_update(
-        pair,
-        "outgoing",
-        norm_in_weight=w.norm_scale,
-        norm_in_bias=w.norm_offset,
-        p_in_weight=torch.cat([w.left, w.right], 1).T,
-        p_in_bias=torch.cat([w.left_bias, w.right_bias]),
-        g_in_weight=torch.cat([w.left_gate, w.right_gate], 1).T,
-        g_in_bias=torch.cat([w.left_gate_bias, w.right_gate_bias]),
-        norm_out_weight=w.center_scale,
-        norm_out_bias=w.center_offset,
-        p_out_weight=w.output.T,
-        p_out_bias=w.output_bias,
-        g_out_weight=w.gating.T,
-        g_out_bias=w.gating_bias,
-    )
+    named = cuequivariance_arguments(TriangleMultiplicationWeights(*weights))
+    result: torch.Tensor = triangle_multiplicative_update(pair, "outgoing", **named)
     return result
 
 
@@ -192,15 +174,15 @@ def time_multiplication() -> None:
         print(f"triangle multiplication N {length}:", " | ".join(cells), flush=True)
 
 
-def transition_inputs(rows: int, channels: int) -> list[torch.Tensor]:
-    c, w = channels, 4 * channels
-    shapes: list[tuple[int, ...]] = [(rows, c), (c,), (c,), (c, w), (w,), (w, c), (c,)]
+def transition_inputs() -> list[torch.Tensor]:
+    c, w = CHANNELS, 4 * CHANNELS
+    shapes: list[tuple[int, ...]] = [(384**2, c), (c,), (c,), (c, w), (w,), (w, c), (c,)]
     scales = (1.0, 1.0, 1.0, c**-0.5, 1.0, w**-0.5, 1.0)
     return [random(*s) * scale for s, scale in zip(shapes, scales, strict=True)]
 
 
 def time_transition() -> None:
-    inputs = [x.requires_grad_() for x in transition_inputs(384**2, CHANNELS)]
+    inputs = [x.requires_grad_() for x in transition_inputs()]
     steps = {
         name: differentiated(
             torch.compile(lambda x, *w, f=function: f(x, TransitionWeights(*w)), dynamic=False), *inputs
@@ -215,7 +197,7 @@ def time_transition() -> None:
     print("transition N 384:", " | ".join(cells), flush=True)
 
 
-def block_step(rows: int, length: int, kernels: str, batch: int = 1) -> Step:
+def block_step(rows: int, length: int, kernels: str) -> Step:
     """Return a forward and backward pass of one compiled Evoformer block."""
     configure_compiler()
     torch.manual_seed(0)
@@ -225,9 +207,9 @@ def block_step(rows: int, length: int, kernels: str, batch: int = 1) -> Step:
     for weight in block.parameters():
         torch.nn.init.normal_(weight, std=weight.shape[0] ** -0.5 if weight.dim() > 1 else 0.1)
     block.to("cuda")
-    msa, pair = random(batch, rows, length, 256), random(batch, length, length, 128)
-    msa_mask = torch.ones(batch, rows, length, device="cuda")
-    seq_mask = torch.ones(batch, length, device="cuda")
+    msa, pair = random(1, rows, length, 256), random(1, length, length, 128)
+    msa_mask = torch.ones(1, rows, length, device="cuda")
+    seq_mask = torch.ones(1, length, device="cuda")
     masks = msa_mask, seq_mask[:, None], msa_mask[:, :, :1], seq_mask
     dropout = torch.ones((), device="cuda")
     runner = torch.compile(evoformer_block, dynamic=False)

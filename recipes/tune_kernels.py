@@ -235,7 +235,7 @@ FINISH = Tuning(
 )
 ATTENTION = Tuning(
     attention_triton,
-    lambda size: attention_core(size[0], size[0], implementation="triton"),
+    lambda size: attention_core(size[0], "triton"),
     lambda _: (16,),
     attention_candidates,
     "attend",

@@ -9,6 +9,7 @@ from typing import Protocol, TypeAlias
 
 import numpy as np
 
+from features.alphafold2 import compiled_sampling
 from msa.base.network_inputs import GIVEN, MONOMER, UNCHANGING
 from msa.base.residues import MASK, NUM_MASKED_CODES, UNKNOWN
 
@@ -291,10 +292,6 @@ def assign_to_clusters(centres: np.ndarray, others: np.ndarray) -> np.ndarray:
     Returns:
         Indices of centres, int64 [U].
     """
-    from features.alphafold2 import (
-        compiled_sampling,  # imports numba, which processes that only use samples do not need
-    )
-
     assignment = np.empty(len(others), np.int64)
     # transposed, so that one instruction compares a residue with many centres
     columns = np.ascontiguousarray(centres.T, np.int8)
@@ -321,8 +318,6 @@ def summarize_clusters(
     Returns:
         `cluster_profile` float32 [S, R, 23] and `cluster_deletion_mean` float32 [S, R].
     """
-    from features.alphafold2 import compiled_sampling  # imports numba
-
     clusters, length = centres.shape
     counts = np.zeros((clusters, length, NUM_MASKED_CODES), np.float32)
     counts[np.arange(clusters)[:, None], np.arange(length), centres] = 1
@@ -353,8 +348,6 @@ def _msa_feat(
 
     Channels: code (23), has deletion, deletion value, cluster profile (23), mean deletion.
     """
-    from features.alphafold2 import compiled_sampling  # imports numba
-
     if feat is None:
         feat = np.empty((*msa.shape, _MSA_CHANNELS), np.float32)
     compiled_sampling.fill_msa_feat(

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from features.templates import compiled_loops
 from features.templates.bonds import C_O
 
 # phi and psi that a loop starts from: extended, polyproline, bridge, helix
@@ -41,8 +42,6 @@ def close_loop(before: np.ndarray, after: np.ndarray, residues: int) -> list[np.
     Returns:
         N, CA and C of the loop, float64 [residues, 3, 3], for each start that could be closed.
     """
-    from features.templates import compiled_loops  # imports numba, which runs without templates do not need
-
     loops = []
     for phi, psi in _STARTS:
         chain = compiled_loops.extend_chain(np.asarray(before, np.float64), residues + 1, phi, psi)

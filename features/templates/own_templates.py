@@ -60,15 +60,14 @@ def template_of_file(file: Path, chain: str | None, sequence: str, path: str, li
 def _align(sequence: str, chain: TemplateChain) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
     """Return the score of the best local alignment, and the positions of its pairs from 0."""
     # takes a second, and is not needed by jobs without such templates
-    from biotite.sequence import ProteinSequence
-    from biotite.sequence.align import SubstitutionMatrix, align_optimal
+    from biotite.sequence import ProteinSequence, align
 
     first, second = (
         ProteinSequence("".join(letter if letter in _LETTERS else "X" for letter in text))
         for text in (sequence, chain.sequence)
     )
-    matrix = SubstitutionMatrix.std_protein_matrix()
-    alignment = align_optimal(first, second, matrix, _GAP_PENALTY, local=True, max_number=1)[0]
+    matrix = align.SubstitutionMatrix.std_protein_matrix()
+    alignment = align.align_optimal(first, second, matrix, _GAP_PENALTY, local=True, max_number=1)[0]
     pairs = alignment.trace[(alignment.trace >= 0).all(1)]
     return int(alignment.score), tuple(pairs[:, 0].tolist()), tuple(pairs[:, 1].tolist())
 

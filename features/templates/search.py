@@ -18,6 +18,7 @@ from msa.engines.engine import Engine
 from msa.engines.query_profile import QueryProfile
 from msa.engines.settings import SearchSettings
 from msa.io.fasta import FastaRecord
+from msa.profile.family_profile import MAX_MEMBER_IDENTITY, distinct_rows, family_profile
 from msa.profile.pssm import ProfileQuery
 from msa.search.search import search_many
 
@@ -51,9 +52,6 @@ def features_query(features: Mapping[str, np.ndarray], name: str = "query") -> P
 
 def _profile_query(rows: np.ndarray, sequence: str, name: str) -> ProfileQuery:
     """Return a query with the profile of rows, uint8 [n, length], letter codes or GAP."""
-    # imports numba, which runs without templates do not need
-    from msa.profile.family_profile import MAX_MEMBER_IDENTITY, distinct_rows, family_profile
-
     rows = distinct_rows(rows, MAX_MEMBER_IDENTITY)
     settings = SearchSettings()
     profile = family_profile(rows, settings.comp_bias_corr, settings.matrix)

@@ -18,6 +18,7 @@ from features.templates.library.chains import TemplateChain
 from features.templates.library.library import StructureLibrary, parse_header
 from features.templates.library.settings import TemplateSettings
 from msa.alphabet import LETTER_BITS
+from msa.cpu.posterior import expected_correct_pairs
 from msa.engines.hits import Hits
 from msa.engines.query_profile import QueryProfile
 from msa.profile.gumbel import GUMBEL_TABLES
@@ -138,10 +139,6 @@ def _expected_pairs(
     settings: TemplateSettings,
 ) -> list[float]:
     """Return the expected number of correctly aligned pairs of each candidate."""
-    from msa.cpu.posterior import (
-        expected_correct_pairs,
-    )  # imports numba, which runs without templates do not need
-
     search = settings.search
     return expected_correct_pairs(
         profile.profile,

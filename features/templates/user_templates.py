@@ -86,10 +86,9 @@ def library_of_files(
     Raises:
         InputError: there is no usable chain, or a path does not exist.
     """
-    from features.templates.library.build import build_library
-    from features.templates.library.structure_files import find_structure_files
+    from features.templates.library import build, structure_files
 
-    files = find_structure_files(paths)
+    files = structure_files.find_structure_files(paths)
     status = [(str(file.absolute()), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
     key = hashlib.sha256(json.dumps([FORMAT_VERSION, READER_VERSION, status]).encode()).hexdigest()
     folder = Path(cache_dir) / "templates" / key
@@ -100,7 +99,7 @@ def library_of_files(
     settings = replace(_SETTINGS, threads=threads, overwrite=damaged)
     try:
         with writing_cache(cache_dir):
-            build_library(files, folder, settings, progress)
+            build.build_library(files, folder, settings, progress)
     except InputError:
         # another process may have finished the same library
         if not is_library(folder):

@@ -3,7 +3,6 @@
 import json
 import re
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -165,24 +164,17 @@ def prune(
     has ended, otherwise an hour after their last change. Other processes may use the cache meanwhile; they
     recompute missing entries.
     """
-    from features.cache.cleanup import (
-        PruneSettings,
-        entries_to_prune,
-        find_abandoned,
-        remove_abandoned,
-        remove_entry,
-    )
+    from features.cache import cache as feature_cache
+    from features.cache import cleanup
 
     entries = _entries(cache)
     cutoff = None if older_than is None else time.time() - older_than
-    find_problem: Callable[[CacheEntry], str | None] | None = None
-    if broken:
-        from features.cache.cache import find_problem as find_damage  # imports numba
-
-        find_problem = find_damage
-    selected = entries_to_prune(entries, PruneSettings(cutoff, max_size, absent_source, find_problem))
-    removed = [(entry, reason) for entry, reason in selected if dry_run or remove_entry(entry)]
-    temporary_files = (find_abandoned if dry_run else remove_abandoned)(cache)
+    find_problem = feature_cache.find_problem if broken else None
+    settings = cleanup.PruneSettings(cutoff, max_size, absent_source, find_problem)
+    selected = cleanup.entries_to_prune(entries, settings)
+    removed = [(entry, reason) for entry, reason in selected if dry_run or cleanup.remove_entry(entry)]
+    find = cleanup.find_abandoned if dry_run else cleanup.remove_abandoned
+    temporary_files = find(cache)
     action = "would be removed" if dry_run else "removed"
     for entry, reason in removed:
         logger.info("%s: %s: %s", entry.path, action, reason)

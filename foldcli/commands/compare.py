@@ -49,21 +49,20 @@ def command(models: tuple[str, ...], reference: str, out: str, as_json: bool, ov
     Example:
       foldcli compare out/*/*.cif --reference 1abc.cif
     """
-    from foldcli.comparison.read import read_molecules
-    from foldcli.comparison.table import compare_file, format_rows
+    from foldcli.comparison import read, table
 
     if out != "-" and Path(out).exists() and not overwrite:
         raise click.UsageError(f"{out} exists; --overwrite replaces it.")
-    expected = read_molecules(reference)
+    expected = read.read_molecules(reference)
     rows = []
     for path in models:
         try:
-            rows.append(compare_file(path, expected))
+            rows.append(table.compare_file(path, expected))
         except (InputError, OSError) as error:
             if len(models) == 1:
                 raise
             logger.error("%s", error)
-    content = format_rows(rows, as_json)
+    content = table.format_rows(rows, as_json)
     if out == "-":
         sys.stdout.write(content)
     else:

@@ -4,9 +4,10 @@ from pathlib import Path
 
 import click
 
-from foldcli.logs import logger
+from foldcli.databases.sources import read_sources
 from foldcli.options import common as options
-from foldcli.progress import progress_bar
+from foldcli.params.archive import expected_sha256
+from foldcli.params.download import check_address
 
 _sources_option = click.option(
     "--sources",
@@ -26,8 +27,6 @@ def command() -> None:
 @options.logging_options
 def list_sources(sources: Path | None) -> None:
     """List the databases that can be fetched: name, description, address."""
-    from foldcli.databases.sources import read_sources
-
     for source in read_sources(sources).values():
         click.echo(f"{source.name}\t{source.description}\t{source.url}")
 
@@ -88,9 +87,6 @@ def fetch(
       foldcli db fetch swissprot -o swissprot
       foldcli db fetch uniref50 -o uniref50 --from uniref50.fasta.gz
     """
-    from foldcli.databases.sources import read_sources
-    from foldcli.params.download import check_address
-
     known = read_sources(sources)
     if name not in known:
         raise click.UsageError(f"no database {name!r}: known are {', '.join(known)}")
@@ -109,24 +105,10 @@ def fetch(
         raise click.UsageError(f"expected an https address, got {url!r}; use --from for a file")
     if scheme == "http" and local_file is None and not (sha256 or source.sha256):
         raise click.UsageError(f"{url}: a file sent over http could be forged; give --sha256, or use https")
-    from features.templates.library.library import LibraryManifest
-    from foldcli.databases.build import describe_library
-    from foldcli.databases.fetch import DatabaseFetch, fetch_database
-    from foldcli.params.archive import expected_sha256
-    from foldcli.params.fetch import FetchReporter
-    from msa.database.build import BuildSettings
+    from foldcli.databases import fetch as fetching
 
-    reporter = FetchReporter(
-        notify=lambda line: logger.warning("%s", line),
-        progress_bar=lambda title: progress_bar(title, "B"),
-    )
     checksum = expected_sha256(sha256, str(local_file or url)) if sha256 is not None else None
-    build = BuildSettings(mask=not no_mask, threads=threads, overwrite=overwrite)
-    settings = DatabaseFetch(source, output, url, local_file, checksum, retries, keep, build)
-    manifest = fetch_database(settings, reporter)
-    if isinstance(manifest, LibraryManifest):
-        describe_library(manifest, output)
-        return
-    for remark in manifest.remarks():
-        logger.warning("%s: %s", output, remark)
-    logger.info("%s: %s sequences, %s residues", output, f"{manifest.sequences:,}", f"{manifest.residues:,}")
+    build = fetching.BuildSettings(mask=not no_mask, threads=threads, overwrite=overwrite)
+    fetching.fetch_and_describe(
+        fetching.DatabaseFetch(source, output, url, local_file, checksum, retries, keep, build)
+    )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from foldcli.doctor.result import CheckContext, CheckStatus
+from foldcli.doctor.runner import check_names, run_checks
 from foldcli.errors import ExitCode
 from foldcli.logs import logger
 from foldcli.options import common as options
@@ -62,8 +63,6 @@ def command(
         if _check_predictions(params, device, as_json):
             context.exit(ExitCode.MISSING)
         return
-    from foldcli.doctor.runner import check_names, run_checks
-
     results = []
     check_context = CheckContext(device, params or default_folder())
     for result in run_checks(

@@ -2,7 +2,6 @@
 
 import click
 
-from foldcli.inputs.shard import Shard
 from foldcli.options import common as options
 
 
@@ -34,11 +33,6 @@ def command(parts: tuple[str, ...], out: str, threads: int, overwrite: bool) -> 
       foldcli search proteins.fasta uniref50/2-of-2 --partial -o hits.2
       foldcli merge-hits hits.1 hits.2 -o hits.m8
     """
-    from foldcli.search_runs.settings import SearchRun
-    from foldcli.search_runs.split import MergedSearcher
-    from foldcli.search_runs.start import write_results
+    from foldcli.search_runs.start import merge_hits
 
-    merged = MergedSearcher.open(parts, threads)
-    result = merged.hits.result
-    run = SearchRun(merged, merged.hits.settings, lambda: merged, Shard(), None, overwrite)
-    write_results(run, out, result.kind, result.columns)
+    merge_hits(parts, out, threads, overwrite)

@@ -1,6 +1,7 @@
 """`foldcli params`: fetch, list and verify parameter files."""
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,8 @@ import click
 from foldcli.logs import logger
 from foldcli.options import common as options
 from foldcli.options.predict import models_type
+from foldcli.params.archive import expected_sha256
+from foldcli.params.download import check_address
 from foldcli.params.manifest import LICENCE
 from foldcli.params.openfold3 import DEEPMIND_TERMS, OPENFOLD3, PUBLISHED, openfold3_folder
 from foldcli.params.openfold3 import LICENCE as OPENFOLD3_LICENCE
@@ -109,8 +112,6 @@ def fetch(
       foldcli params fetch --from alphafold_params_2022-12-06.tar
       foldcli params fetch --which openfold3 --from of3-ob-2025-06-30-174k.pt
     """
-    from foldcli.params.download import check_address
-
     all_atom = _OPENFOLD3_NAMES.get(which)
     url = url or (archive_url(which) if all_atom is None else PUBLISHED[all_atom].url)
     scheme = url.partition("://")[0].lower()
@@ -122,23 +123,18 @@ def fetch(
         raise click.UsageError(f"--url: {url!r} is not a valid address: {error}") from None
     if scheme == "http" and local_archive is None and sha256 is None:
         raise click.UsageError("--url: a file sent over http could be forged; give --sha256, or use https")
-    from foldcli.params.archive import expected_sha256
-    from foldcli.params.fetch import FetchReporter, FetchSettings, fetch
+    from foldcli.params.fetch import LOGGED, FetchSettings, fetch
 
-    reporter = FetchReporter(
-        notify=lambda line: logger.warning("%s", line),
-        progress_bar=lambda title: progress_bar(title, "B"),
-    )
     if all_atom is not None:
         checksum = expected_sha256(sha256, str(local_archive or url)) if sha256 is not None else None
-        _fetch_openfold3(all_atom, dest, url, local_archive, checksum, retries, overwrite, reporter)
+        _fetch_openfold3(all_atom, dest, url, local_archive, checksum, retries, overwrite, LOGGED)
         return
     for line in NOTICE.splitlines():
         logger.info("%s", line)
     folder = dest or default_folder()
     expected = expected_sha256(sha256, str(local_archive or url)) if sha256 is not None else None
     settings = FetchSettings(folder, which, models, url, local_archive, expected, retries, overwrite)
-    written = fetch(settings, reporter)
+    written = fetch(settings, LOGGED)
     if not written:
         logger.info("%s: all files are already installed; --overwrite replaces them", folder)
         return
@@ -192,7 +188,7 @@ def list_files(folder: Path | None, as_json: bool) -> None:
     # in reverse, since AlphaFold2's networks are asked last and listed first
     installed = [each for family in reversed(FAMILIES) for each in family.installed(folder)]
     if not installed and not as_json:
-        _show_fetchable(folder or default_folder())
+        _show_fetchable(folder or default_folder(), [each.fetchable for each in reversed(FAMILIES)])
         return
     rows = [
         {
@@ -214,12 +210,10 @@ def list_files(folder: Path | None, as_json: bool) -> None:
         )
 
 
-def _show_fetchable(folder: Path) -> None:
+def _show_fetchable(folder: Path, fetchable: Sequence[Mapping[str, str]]) -> None:
     """Print which networks `params fetch` can install into a folder that has none."""
-    from foldcli.families.registry import FAMILIES
-
     click.echo(f"no parameter files in {folder}; these can be fetched:\n")
-    for which, networks in (item for family in reversed(FAMILIES) for item in family.fetchable.items()):
+    for which, networks in (item for each in fetchable for item in each.items()):
         default = " (default)" if which == "ptm" else ""
         click.echo(f"  foldcli params fetch --which {which:<11} {networks}{default}")
     click.echo(

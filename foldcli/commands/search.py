@@ -203,14 +203,12 @@ def _export_jobs(
     context: click.Context, inputs: list[str], run: "SearchRun", rna: "SearchRun | None"
 ) -> None:
     """Write the jobs of another program with the alignments of runs, and templates if requested."""
-    from foldcli.exports.run import ExportRun, export_jobs
-    from foldcli.pipeline.prepare.template_stage import open_library
+    from foldcli.exports.run import ExportRun, export_with_library
 
     values = context.params
-    has_templates = "templates" in _given(context)
-    find_templates = open_library(values["templates"], values["threads"]) if has_templates else None
-    export = ExportRun(inputs, values["kind"], run, values["msa_files"], find_templates, rna)
-    export_jobs(export, Path(values["out"]))
+    library = [values["templates"]] if "templates" in _given(context) else []
+    export = ExportRun(inputs, values["kind"], run, values["msa_files"], rna=rna)
+    export_with_library(export, library, values["threads"], Path(values["out"]))
 
 
 def _split_arguments(context: click.Context, arguments: tuple[str, ...]) -> tuple[list[str], str]:

@@ -142,10 +142,10 @@ def command(
     request_bytes = int(max_request * 2**20)
     if path is not None:
         _refuse_http_options(context, databases, option_values)
-        from foldcli.server.server import ServerSettings
-        from foldcli.server.service import Service
+        from foldcli.server import server, service
 
-        Service(databases[0], path, device, request_bytes, ServerSettings(threads, drain)).run()
+        settings = server.ServerSettings(threads, drain)
+        service.Service(databases[0], path, device, request_bytes, settings).run()
         return
     assert address is not None
     options.distinct_databases(context, context.command.params[0], databases)
@@ -172,24 +172,21 @@ def _http_service(
     drain: float,
     request_bytes: int,
 ) -> "HttpService":
-    import python_multipart  # noqa: F401 - starlette reads forms with it
-
     from foldcli.msa_server.service import HttpService
-    from foldcli.pipeline.prepare.template_stage import open_library
-    from foldcli.pipeline.search.searcher import DatabaseSource
 
     values = context.params
     has_templates = context.get_parameter_source("templates") is not click.core.ParameterSource.DEFAULT
-    return HttpService(
-        DatabaseSource(databases[0], device, databases[1:]),
-        address,
-        values["queue"] or cache_dir() / "msa_server",
-        values["cache"] or default_feature_cache(),
-        open_library(values["templates"], threads) if has_templates else None,
-        values["auth"],
-        request_bytes,
-        values["max_waiting"],
-        values["keep"] * 86400,
+    return HttpService.open(
+        databases,
+        device,
+        [values["templates"]] if has_templates else [],
         threads,
-        drain,
+        address=address,
+        queue=values["queue"] or cache_dir() / "msa_server",
+        cache=values["cache"] or default_feature_cache(),
+        secrets_file=values["auth"],
+        max_request_bytes=request_bytes,
+        max_waiting=values["max_waiting"],
+        keep_seconds=values["keep"] * 86400,
+        drain_seconds=drain,
     )

@@ -109,13 +109,10 @@ def command(
         date = None if max_release_date is None else f"{max_release_date:%Y-%m-%d}"
         ComplexesRun(structures, output, shard, max_tokens, date, clusters).run()
         return
-    from foldcli.pipeline.search.searcher import DatabaseSource
-    from foldcli.pipeline.targets.defaults import library_database
     from foldcli.training_data.build import TrainingDataRun, TrainingDataSettings
 
-    database = DatabaseSource(db or str(library_database()), device)
     settings = TrainingDataSettings(held_out, seed, threads, overwrite)
-    TrainingDataRun(structures, database, output, settings).run()
+    TrainingDataRun.with_database(structures, db, device, output, settings).run()
 
 
 def _check_options(context: click.Context, molecules: bool) -> None:

@@ -7,6 +7,7 @@ import click
 from foldcli.logs import logger
 from foldcli.options import common as options
 from msa.base.errors import MissingError
+from msa.gpu.device.hardware import gpu_numbers
 
 
 def _capability(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[int, int] | None:
@@ -82,7 +83,6 @@ def command(
     from foldcli.families.registry import find_family
     from foldcli.pipeline.kernels.gpu_kernels import compile_for_gpu, compile_search_kernels, triton_version
     from msa.gpu.device.devices import name_and_capability
-    from msa.gpu.device.hardware import gpu_numbers
 
     if not triton_version():
         raise MissingError("Triton is not installed", "pip install triton")

@@ -11,14 +11,17 @@ from typing import IO
 from features.templates.library.build import build_library
 from features.templates.library.library import LibraryManifest
 from features.templates.library.settings import LibrarySettings
+from foldcli.databases.build import describe_library
 from foldcli.databases.sources import DatabaseSource
+from foldcli.logs import logger
 from foldcli.params.archive import file_digests
 from foldcli.params.download import Download, PartialFile, TransientError, Unreachable, open_url
-from foldcli.params.fetch import FetchReporter, locked_work_folder
+from foldcli.params.fetch import LOGGED, FetchReporter, locked_work_folder
 from foldcli.progress import Progress
 from msa.base.atomic import atomic_write
 from msa.base.errors import InputError, MissingError
-from msa.database.build import BuildSettings, build_database, build_from_mmseqs
+from msa.database.build import BuildSettings as BuildSettings
+from msa.database.build import build_database, build_from_mmseqs
 from msa.database.manifest import DatabaseManifest
 from msa.io.compression import open_input
 from msa.io.molecules import PROTEIN, RNA, is_annotation
@@ -54,6 +57,18 @@ class DatabaseFetch:
     def work(self) -> Path:
         """Folder of unfinished files, on the disk of the database."""
         return self.output.with_name(f"{self.output.name}.fetch")
+
+
+def fetch_and_describe(fetch: DatabaseFetch) -> None:
+    """Fetch a database, and log its size and its remarks; see `fetch_database`."""
+    manifest = fetch_database(fetch, LOGGED)
+    if isinstance(manifest, LibraryManifest):
+        describe_library(manifest, fetch.output)
+        return
+    for remark in manifest.remarks():
+        logger.warning("%s: %s", fetch.output, remark)
+    sequences, residues = f"{manifest.sequences:,}", f"{manifest.residues:,}"
+    logger.info("%s: %s sequences, %s residues", fetch.output, sequences, residues)
 
 
 def fetch_database(fetch: DatabaseFetch, reporter: FetchReporter) -> DatabaseManifest | LibraryManifest:

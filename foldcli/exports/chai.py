@@ -105,8 +105,7 @@ def _one_letter(text: str, path: str, line: int) -> str:
 
 def _parquet(rows: ChainRows) -> bytes:
     """Return Chai's file of an alignment; rows of several chains with one key are paired."""
-    import pyarrow  # see check_parquet
-    import pyarrow.parquet
+    import pyarrow.parquet  # see check_parquet
 
     pairs = list(rows.pairs())
     paired = {row.text for _, row in pairs}

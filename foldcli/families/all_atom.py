@@ -35,10 +35,12 @@ from foldcli.params.openfold3 import (
     openfold3_folder,
 )
 from model.alphafold3.config import DEEPMIND
+from msa.base.digests import file_sha256
 from msa.base.errors import InputError, MissingError
 from msa.io.fasta import FastaRecord
 
 if TYPE_CHECKING:
+    from features.assembly.tokens import JobSize
     from foldcli.inputs.failures import Failures
 
 # more do not fit on eight GPUs of 80 GB; the plan of a job's memory refuses what does not fit on those in use
@@ -201,9 +203,7 @@ class AllAtom(Family):
 
     def content(self, source: AllAtomSource) -> str:
         """Return the SHA-256 of the imported checkpoint, or of the file; see `Family.content`."""
-        from model.checkpoints.openfold3 import sha256_of  # imports torch
-
-        return source.parameters.source_sha256 or sha256_of(source.parameters.file)
+        return source.parameters.source_sha256 or file_sha256(source.parameters.file)
 
     def import_libraries(self) -> None:
         """Import torch, and most of what a prediction needs."""
@@ -231,16 +231,17 @@ class AllAtom(Family):
         background: Background | None = None,
     ) -> list[tuple[str, MoleculeJob]]:
         """Combine jobs of a file with ligands of another, or pairs of chains; see the base class."""
-        from foldcli.inputs.molecules.ligands import is_ligand_file, read_ligands, screen_jobs
-        from foldcli.inputs.molecules.read import job_of_query
+        from foldcli.inputs.molecules import ligands, read
 
-        if pairs is None and len(files) == 2 and is_ligand_file(files[1]):
+        if pairs is None and len(files) == 2 and ligands.is_ligand_file(files[1]):
             if background is not None:
                 raise InputError("--background draws pairs of protein chains, not of proteins and ligands")
             proteins = self.read_queries(replace(sources, inputs=files[:1]), failures)
-            return screen_jobs(proteins, read_ligands(files[1], failures))
+            return ligands.screen_jobs(proteins, ligands.read_ligands(files[1], failures))
         complexes = super().read_screen(files, pairs, sources, failures, background)
-        return [(name, replace(job_of_query(target, target.path), name=name)) for name, target in complexes]
+        return [
+            (name, replace(read.job_of_query(target, target.path), name=name)) for name, target in complexes
+        ]
 
     def accepts(self, target: Any, source: AllAtomSource) -> str | None:
         """Return None for jobs; see `Family.accepts`."""
@@ -254,10 +255,8 @@ class AllAtom(Family):
 
     def size(self, target: MoleculeJob | PreparedJob) -> int:
         """Return the number of tokens; see `Family.size`."""
-        from features.assembly.tokens import job_size  # imports the dictionary of components
-
         target = _job(target)
-        tokens = job_size(target).tokens
+        tokens = _job_size(target).tokens
         if tokens > MAX_TOKENS:
             reason = f"{tokens:,} tokens; all-atom networks predict at most {MAX_TOKENS:,}"
             raise InputError(reason, target.path, target.line)
@@ -391,10 +390,9 @@ class AllAtom(Family):
         memory: DeviceMemory,
     ) -> Estimate | None:
         """Return memory from the layers' sizes, and seconds as measured; see `Family.estimate`."""
-        from features.assembly.tokens import job_size
         from foldcli.families.all_atom_networks import estimate_bytes, estimate_seconds  # imports torch
 
-        molecules = job_size(_job(target))
+        molecules = _job_size(_job(target))
         rows_are_known = isinstance(target, MoleculeJob) and not self.is_searched(target)
         rows = max(molecules.rows, 1 if rows_are_known else MAX_ROWS)
         variant, seeds = sources[0].parameters.variant, len(settings.seeds(self.seeds(target)))
@@ -422,3 +420,9 @@ def _given(job: MoleculeJob) -> str:
             templates = [template.content for template in entity.templates or ()]
             digest.update(json.dumps([entity.templates is None, templates]).encode())
     return digest.hexdigest()
+
+
+def _job_size(job: MoleculeJob) -> "JobSize":
+    from features.assembly.tokens import job_size  # imports the dictionary of components
+
+    return job_size(job)

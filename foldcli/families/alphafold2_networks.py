@@ -26,6 +26,7 @@ from model.parallel.communication import RankGroup
 from model.parallel.network import ParallelAlphaFold
 from model.planning.memory_plan import CPU_CHUNK_ELEMENTS, MemoryPlan, PassSize, plan_memory
 from model.prediction import Prediction
+from model.refinement.refine import refine
 
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 # after memory has run out, chunks are this many times smaller
@@ -90,9 +91,6 @@ class AlphaFold2Network:
         """Return a prediction with regular bonds, if the settings request that."""
         if not settings.refine:
             return prediction
-        # imports numba, which most networks do not need here
-        from model.refinement.refine import refine
-
         return refine(prediction)
 
     def warm_up(self, residues: int, wait: Callable[[], None]) -> None:

@@ -49,6 +49,8 @@ from msa.io.fasta import (
 )
 from msa.io.molecules import DeclaredMolecule, declared_molecule, declares_other_molecules, is_annotation
 from msa.mmseqs.mmseqs_files import is_mmseqs
+from msa.mmseqs.mmseqs_records import read_mmseqs_queries
+from msa.profile.family_profile import MAX_MEMBER_IDENTITY, distinct_rows, family_profile
 from msa.profile.matrices import BLOSUM62, RNA
 from msa.profile.pssm import ProfileQuery
 
@@ -201,9 +203,6 @@ def read_queries(
         InputError: an unknown format or invalid content; names file, line and column where known.
     """
     if os.fspath(path) != "-" and is_mmseqs(path):
-        # imports numba, which takes a second and is not needed by other queries
-        from msa.mmseqs.mmseqs_records import read_mmseqs_queries
-
         return list(read_mmseqs_queries(path, comp_bias_corr, matrix))
     name, data = os.fspath(path), read_bytes(path)
     if matrix == RNA:
@@ -290,9 +289,6 @@ def query_from_alignment(
     Returns:
         A ProfileQuery, or a FastaRecord of the first row if no other row differs enough from it.
     """
-    # imports numba, which takes a second and is not needed by plain sequences
-    from msa.profile.family_profile import MAX_MEMBER_IDENTITY, distinct_rows, family_profile
-
     header, sequence = alignment.names[0], alignment.query
     rows = encode(alignment.letters.tobytes()).reshape(alignment.letters.shape)
     rows[alignment.letters == query_columns.GAP] = GAP

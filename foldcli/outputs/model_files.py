@@ -275,23 +275,23 @@ def write_model(model: PredictedModel) -> ModelResult:
 def _formatters(model: PredictedModel) -> dict[ModelKind, Callable[[], str]]:
     """Return a function for each kind of text file of a model, which returns the file's content."""
     # imports gemmi, which runs without predictions do not need
-    from model.output.modelcif import format_pairwise_scores
-    from model.output.residues import format_contacts, format_mmcif, format_pdb
-    from model.output.scores import format_scores
+    from model.output import modelcif, residues, scores
 
     prediction, provenance = model.prediction, model.origin.provenance
     formatters: dict[ModelKind, Callable[[], str]] = {
-        "pdb": partial(format_pdb, prediction, provenance),
-        "cif": partial(format_mmcif, prediction, provenance, model.origin.templates),
-        "pairwise": partial(format_pairwise_scores, prediction, provenance),
-        "scores": partial(format_scores, prediction, model.flags | model.origin.scores),
-        "contacts": partial(format_contacts, prediction),
+        "pdb": partial(residues.format_pdb, prediction, provenance),
+        "cif": partial(residues.format_mmcif, prediction, provenance, model.origin.templates),
+        "pairwise": partial(modelcif.format_pairwise_scores, prediction, provenance),
+        "scores": partial(scores.format_scores, prediction, model.flags | model.origin.scores),
+        "contacts": partial(residues.format_contacts, prediction),
     }
     for index in range(len(prediction.passes)):
         pass_provenance = replace(
             provenance, network=f"{provenance.network}, structure after {index} of them"
         )
-        formatters[f"recycle_{index}"] = partial(format_pdb, prediction.after_pass(index), pass_provenance)
+        formatters[f"recycle_{index}"] = partial(
+            residues.format_pdb, prediction.after_pass(index), pass_provenance
+        )
     return formatters
 
 

@@ -11,13 +11,14 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
+from foldcli.logs import logger
 from foldcli.params.archive import file_digests, unpack
 from foldcli.params.download import Download, PartialFile, check_disk_space
 from foldcli.params.manifest import ArchiveRecord, FileRecord, read_manifest
 from foldcli.params.parameters import LICENCE_FILE, NOTICE, installed_parameters, networks_by_file
 from foldcli.params.verify import find_damaged_bytes, find_problem, parameter_bytes
 from foldcli.paths import make_writable_folder
-from foldcli.progress import Progress
+from foldcli.progress import Progress, progress_bar
 from model.alphafold2.modules.config import model_config
 from msa.base.errors import InputError, MissingError
 
@@ -57,6 +58,10 @@ class FetchReporter:
 
     notify: Callable[[str], None]
     progress_bar: Callable[[str], AbstractContextManager[Progress]]
+
+
+LOGGED = FetchReporter(lambda line: logger.warning("%s", line), lambda title: progress_bar(title, "B"))
+"""Reports of commands."""
 
 
 def fetch(settings: FetchSettings, reporter: FetchReporter) -> list[Path]:

@@ -19,8 +19,9 @@ from foldcli.params.openfold3 import (
     write_manifest,
 )
 from foldcli.paths import make_writable_folder
-from model.checkpoints.openfold3 import convert_checkpoint, sha256_of
+from model.checkpoints.openfold3 import convert_checkpoint
 from model.errors import ParametersError, ParametersMissing
+from msa.base.digests import file_sha256
 
 
 def import_parameters(path: Path, folder: Path, sha256: str | None = None) -> AllAtomParameters:
@@ -105,7 +106,7 @@ def fetch_parameters(
 
 def _convert(path: Path, source: str, folder: Path, name: str, sha256: str | None) -> AllAtomParameters:
     """Check and convert a checkpoint; see `import_parameters`."""
-    found = sha256_of(path)
+    found = file_sha256(path)
     published = PUBLISHED.get(name) if source == f"{name}{CHECKPOINT_SUFFIX}" else None
     expected = sha256 or (published.sha256 if published is not None else None)
     if expected is not None and found != expected.lower():
@@ -114,7 +115,7 @@ def _convert(path: Path, source: str, folder: Path, name: str, sha256: str | Non
     target = folder / f"{name}{SUFFIX}"
     config = convert_checkpoint(path, target)
     checked = "" if expected is None else "SHA-256 given" if sha256 else "SHA-256 published"
-    size, sha256_of_target = target.stat().st_size, sha256_of(target)
-    result = AllAtomParameters(name, config.variant, target, source, found, checked, size, sha256_of_target)
+    size, target_sha256 = target.stat().st_size, file_sha256(target)
+    result = AllAtomParameters(name, config.variant, target, source, found, checked, size, target_sha256)
     write_manifest(result)
     return result

@@ -9,13 +9,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from foldcli.inputs.queries import QueryReaders, QuerySources
+from foldcli.inputs.shard import Shard
 from foldcli.paths import default_feature_cache
+from foldcli.pipeline.search.joined import open_joined
+from foldcli.pipeline.search.searcher import DatabaseSource, ExactSearcher
 from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
 from foldcli.search_runs.settings import SearchRun
+from foldcli.search_runs.split import MergedSearcher, PartSearchRun, ResultFormat
 from foldcli.search_runs.table import write_table
+from foldcli.server.client import RemoteSearcher
 from msa.alignments.m8 import DEFAULT_COLUMNS, parse_columns
 from msa.engines.settings import MAX_SEQS, AlignmentFilter
-from msa.gpu.device.process_state import without_collection
 from msa.io.molecules import RNA
 from msa.profile.matrices import RNA as RNA_MATRIX
 
@@ -108,6 +112,14 @@ def write_results(run: SearchRun, out: str, kind: str, columns: Sequence[str]) -
         write_alignments(run, Path(out), kind)
 
 
+def merge_hits(parts: Sequence[str], out: str, threads: int, overwrite: bool) -> None:
+    """Write the result of a search from those of all parts of a split database; see `foldcli merge-hits`."""
+    merged = MergedSearcher.open(parts, threads)
+    result = merged.hits.result
+    run = SearchRun(merged, merged.hits.settings, lambda: merged, Shard(), None, overwrite)
+    write_results(run, out, result.kind, result.columns)
+
+
 def _table_columns(kind: str, format_output: str | None) -> tuple[str, ...]:
     if format_output is None:
         return DEFAULT_COLUMNS
@@ -170,9 +182,6 @@ def _search_part(
     started: "GpuProcess | None",
 ) -> None:
     """Search one part of a split database."""
-    from foldcli.pipeline.search.searcher import DatabaseSource
-    from foldcli.search_runs.split import PartSearchRun, ResultFormat
-
     run = PartSearchRun(
         sources,
         settings,
@@ -237,8 +246,6 @@ def _exact_opener(db: str) -> "Callable[[], Searcher]":
     """Return a function that opens the database for an exact search."""
 
     def open_database() -> "Searcher":
-        from foldcli.pipeline.search.searcher import DatabaseSource, ExactSearcher
-
         return ExactSearcher(DatabaseSource(db, "cpu").open())
 
     return open_database
@@ -250,16 +257,9 @@ def _searcher_opener(
     """Return a function that opens the database, or connects to a server."""
 
     def connect() -> "Searcher":
-        from foldcli.server.client import RemoteSearcher
-
         return RemoteSearcher(values["server"])
 
     def open_database() -> "Searcher":
-        # a client of a server needs no search engine
-        with without_collection():
-            from foldcli.pipeline.search.joined import open_joined
-            from foldcli.pipeline.search.searcher import DatabaseSource
-
         others, molecule = values["databases"][1:], values["molecule"]
         both = molecule == RNA and values["strand"] == "both"
         return open_joined(DatabaseSource(db, values["device"], others, started, molecule, both))

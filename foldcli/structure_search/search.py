@@ -18,6 +18,7 @@ from foldcli.process_state import set_numba_cache_folder
 from foldcli.progress import progress_bar
 from foldcli.structure_search.superposition import SuperposedHit, paired_traces, superpose_hit, tm_scores
 from msa.base.atomic import writing_cache
+from msa.cpu.engine import CpuEngine
 from msa.database.sequence_arrays import SequenceArrays
 from msa.engines.engine import Engine
 from msa.engines.hits import Hits
@@ -83,8 +84,6 @@ class OpenLibrary:
 def cpu_engine() -> Engine:
     """Return the engine of searches that a report makes."""
     set_numba_cache_folder()
-    from msa.cpu.engine import CpuEngine  # imports numba, which reports without such searches do not need
-
     return CpuEngine()
 
 

@@ -23,7 +23,7 @@ from foldcli.params.openfold3 import (
 from foldcli.training.settings import AllAtomRunSettings
 from model.alphafold3.inputs import AlphaFold3Inputs
 from model.alphafold3.network import AlphaFold3
-from model.checkpoints.openfold3 import openfold3_tensors, sha256_of, translate
+from model.checkpoints.openfold3 import openfold3_tensors, translate
 from model.errors import DataError
 from model.layers.kernels import best_kernels
 from model.training.alphafold3.initialization import copy_trained, initialize
@@ -34,6 +34,7 @@ from model.training.runtime.parameters import FlatParameters
 from model.training.runtime.processes import TrainingProcesses
 from model.training.trainer import METRICS, StepReport
 from msa.base.atomic import replaced_file
+from msa.base.digests import file_sha256
 
 
 class ComplexSamples:
@@ -213,7 +214,7 @@ def package(run: Path, settings: AllAtomRunSettings, folder: Path) -> AllAtomPar
     with replaced_file(target) as path:
         path.write_bytes(content)
     result = AllAtomParameters(
-        name, config.variant, target, "foldcli train", bytes=target.stat().st_size, sha256=sha256_of(target)
+        name, config.variant, target, "foldcli train", bytes=target.stat().st_size, sha256=file_sha256(target)
     )
     write_manifest(result)
     return result

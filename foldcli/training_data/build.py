@@ -15,6 +15,7 @@ from features.templates.library.library import StructureLibrary
 from foldcli.fingerprints import fingerprint
 from foldcli.logs import logger
 from foldcli.pipeline.search.searcher import DatabaseSource, LocalSearcher, open_search_engine
+from foldcli.pipeline.targets.defaults import library_database
 from foldcli.progress import progress_bar
 from foldcli.training_data.alignments import chain_alignments
 from foldcli.training_data.chains import (
@@ -80,6 +81,19 @@ class TrainingDataRun:
     database: DatabaseSource
     output: Path
     settings: TrainingDataSettings
+
+    @classmethod
+    def with_database(
+        cls,
+        structures: Sequence[str],
+        db: str | None,
+        device: str,
+        output: Path,
+        settings: TrainingDataSettings,
+    ) -> "TrainingDataRun":
+        """Return a run with the database of a path; None is the sequences of the library of structures."""
+        database = DatabaseSource(db or str(library_database()), device)
+        return cls(structures, database, output, settings)
 
     def run(self) -> None:
         """Write the training data, unless an earlier run with the same input has.

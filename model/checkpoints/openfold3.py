@@ -7,7 +7,6 @@ OpenBind one for all. DeepMind's parameters are read, too (`model.checkpoints.al
 residue types.
 """
 
-import hashlib
 import os
 import pickle
 import re
@@ -27,6 +26,7 @@ from model.checkpoints.deepmind import format_keys
 from model.checkpoints.records import is_record_file
 from model.errors import ParametersError, ParametersMissing
 from msa.base.atomic import replaced_file
+from msa.base.digests import file_sha256
 
 _DUPLICATE = "sample_diffusion."
 _IGNORED = "version_tensor"
@@ -222,19 +222,13 @@ def convert_checkpoint(source: Path, target: Path) -> AlphaFold3Config:
     """
     tensors = {name: tensor.contiguous() for name, tensor in _read_tensors(source).items()}
     config, _ = translate(tensors, source)
-    metadata = {"network": config.name, "source_sha256": sha256_of(source)}
+    metadata = {"network": config.name, "source_sha256": file_sha256(source)}
     with replaced_file(target) as path:
         path.touch()
         mode = path.stat().st_mode
         safetensors.torch.save_file(tensors, path, metadata)
         path.chmod(mode)  # safetensors leaves a file that only its owner can read
     return config
-
-
-def sha256_of(path: Path) -> str:
-    """Return the SHA-256 of a file, hex."""
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _read_tensors(path: Path) -> dict[str, torch.Tensor]:

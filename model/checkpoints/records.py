@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, NamedTuple
 
+import zstandard
+
 from model.errors import ParametersError
 
 _HEADER = struct.Struct("<5i")
@@ -57,8 +59,6 @@ def read_records(path: Path) -> Iterator[Record]:
 @contextmanager
 def _opened(path: Path) -> Iterator[IO[bytes]]:
     """Open a file for reading its content, compressed by zstd or not."""
-    import zstandard  # few commands need it
-
     with path.open("rb") as stream:
         is_compressed = stream.read(len(_ZSTD)) == _ZSTD
         stream.seek(0)

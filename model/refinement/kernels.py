@@ -6,11 +6,13 @@ rotations of side chain atoms about the axes of up to four chi angles. Gradients
 then projected onto these.
 """
 
+import functools
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numba import njit
+
+from msa.base.jit import kernel
 
 FREEDOMS = 11
 N, CA, C, OXYGEN = 0, 1, 2, 3
@@ -25,6 +27,9 @@ MARGIN = 1.5
 MEAN_DECAY, SQUARE_DECAY = 0.9, 0.99
 # step of rotations, relative to those of shifts and of single angles: atoms are some Å away from CA
 ROTATION_STEP = 0.6
+
+# divisions by zero give infinities instead of errors, which lets loops run in vector registers
+_kernel = functools.partial(kernel, error_model="numpy")
 
 
 class Terms(NamedTuple):
@@ -77,14 +82,6 @@ class Weights(NamedTuple):
     linear_clash: float
     overlap: float
     pair_interval: int
-
-
-def _kernel(function: Any) -> Any:
-    try:
-        return njit(cache=True, nogil=True, error_model="numpy")(function)
-    except RuntimeError:
-        # no folder of numba's cache is writable: compile in every process
-        return njit(nogil=True, error_model="numpy")(function)
 
 
 @_kernel

@@ -13,9 +13,11 @@ from typing import IO, TYPE_CHECKING
 import numpy as np
 
 from msa.alignments import query_columns
+from msa.alignments.alignment_rows import a3m_rows
 from msa.alignments.query_columns import GAP, QueryColumns, ragged_reason
 from msa.alignments.taxonomy import organism_fields
 from msa.base.errors import InputError
+from msa.engines.hits import Hits
 from msa.io.fasta import FastaRecord, first_word
 from msa.io.molecules import is_annotation
 
@@ -328,10 +330,6 @@ def write_a3m(stream: IO[str], query: FastaRecord, hits: "Sequence[Hit]") -> Non
         query: the query; its whole header is written.
         hits: the rows after the query.
     """
-    # imported here because they import numba, which readers do not need
-    from msa.alignments.alignment_rows import a3m_rows
-    from msa.engines.hits import Hits
-
     arrays = Hits.from_sequence(len(query.sequence), hits)
     positions = np.concatenate([arrays.alignments.records[:, 1:3], arrays.target_spans], axis=1)
     columns = (

@@ -9,6 +9,8 @@ from typing import Literal
 
 import numpy as np
 
+from msa.alignments.alignment_rows import a3m_rows, code_rows
+from msa.alignments.row_filter import filter_rows
 from msa.alignments.taxonomy import species
 from msa.alphabet import NUCLEOTIDES_AS_STANDARD, encode
 from msa.engines.hits import Hit, Hits
@@ -36,10 +38,6 @@ def alignment_hits(
         threads: at least 1. Does not affect the result.
         molecule: kind of the sequences.
     """
-    # imported here so that clients of a search server that write tables start without loading numba
-    from msa.alignments.alignment_rows import a3m_rows, code_rows
-    from msa.alignments.row_filter import filter_rows
-
     arrays = Hits.from_sequence(len(query.sequence), hits)
     arrays = arrays.subset(_distinct(query, arrays, a3m_rows(arrays)))
     if not criteria.active:

@@ -12,8 +12,10 @@ from typing import IO, TYPE_CHECKING
 import numpy as np
 
 from msa.alignments import query_columns
+from msa.alignments.alignment_rows import a3m_rows
 from msa.alignments.query_columns import GAP, QueryColumns, ragged_reason
 from msa.base.errors import InputError
+from msa.engines.hits import Hits
 from msa.io.fasta import FastaRecord, unique_names
 
 if TYPE_CHECKING:
@@ -168,10 +170,6 @@ def write_stockholm(stream: IO[str], query: FastaRecord, hits: "Sequence[Hit]") 
     Rows are named id/first-last; repeated names get _2, _3 and so on. All residues are upper case and all
     gaps `-`; `#=GC RF` marks the query's columns with x.
     """
-    # imported here because they import numba, which readers do not need
-    from msa.alignments.alignment_rows import a3m_rows
-    from msa.engines.hits import Hits
-
     arrays = Hits.from_sequence(len(query.sequence), hits)
     aligned, spans = a3m_rows(arrays), (arrays.target_spans + 1).tolist()
     rows = [_A3M_COLUMN.findall(row.decode()) for row in aligned]

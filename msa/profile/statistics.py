@@ -4,8 +4,6 @@ Scores of unrelated sequences follow a Gumbel distribution with the parameters o
 alignment that starts near the end of a sequence is too short for a high score, so the search space is
 corrected for finite lengths as in blastp (Park, Sheetlin, Ma, Madden & Spouge, BMC Research Notes 5:286,
 2012).
-
-The compiled formulas are imported, with numba, only when they are needed.
 """
 
 import functools
@@ -15,6 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from msa.profile.compiled_statistics import fill_evalues, start_positions
 from msa.profile.gumbel import GumbelParameters
 
 _LN2 = math.log(2.0)
@@ -60,8 +59,6 @@ def evalues(
     Returns:
         float64 [n], ≥ 0.
     """
-    from msa.profile.compiled_statistics import fill_evalues  # imports numba
-
     count, p = len(scores), parameters
     # a database file that is truncated during the search reads as zeros, until the search notices
     lengths, expected = np.maximum(target_lengths.astype(np.int64), 1), np.empty(count)
@@ -208,8 +205,6 @@ class _StartBounds:
 
 @functools.lru_cache(8)
 def _start_bounds(parameters: GumbelParameters) -> _StartBounds:
-    from msa.profile.compiled_statistics import start_positions  # imports numba
-
     lengths, scores = _TABULATED_LENGTHS, np.arange(MAX_TABULATED_SCORE + 1)
     means, deviations = (each[:, None] for each in _alignment_lengths(scores, parameters))
     starts, fits = (_ROUNDING * each for each in np.vectorize(start_positions)(lengths, means, deviations))

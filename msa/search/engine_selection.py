@@ -13,6 +13,7 @@ from msa.gpu.device.hardware import gpu_numbers, has_nvidia_hardware
 from msa.gpu.device.opening import open_in_background
 from msa.gpu.engine import GpuEngine
 from msa.gpu.group import GpuWorker
+from msa.gpu.remote_worker import RemoteScoring, start_remote_workers
 from msa.gpu.worker.interface import GpuSettings
 from msa.gpu.worker.process_start import GpuProcess
 
@@ -94,8 +95,6 @@ def _exceeds(targets: SequenceArrays | None, max_bytes: int | None) -> bool:
 
 def _process_engine(process: GpuProcess, settings: GpuSettings, compile_progress: CompileProgress) -> Engine:
     """Create the engine for one GPU in a process of its own."""
-    from msa.gpu.remote_worker import RemoteScoring, start_remote_workers  # not needed by most searches
-
     workers, scoring = start_remote_workers([process], settings, compile_progress), process.scoring
     try:
         # raises an exception if the GPU cannot be used
@@ -116,8 +115,6 @@ def _resident_engine(number: int, settings: GpuSettings, compile_progress: Compi
     def replacement_workers(targets: SequenceArrays) -> Sequence[GpuWorker] | None:
         if worker.fits(targets):
             return None
-        from msa.gpu.remote_worker import start_remote_workers  # not needed by most searches
-
         return start_remote_workers([GpuProcess(number)], settings, compile_progress)
 
     return GpuEngine([worker], replacement_workers)
@@ -127,8 +124,6 @@ def _multi_gpu_engine(
     gpus: Sequence[int], settings: GpuSettings, compile_progress: CompileProgress
 ) -> Engine:
     """Create the engine for several GPUs, each with its own process."""
-    from msa.gpu.remote_worker import start_remote_workers  # not needed by most searches
-
     processes = [GpuProcess(gpu) for gpu in gpus]
     workers = start_remote_workers(processes, settings, compile_progress)
     gpu_by_capability = {worker.gpu.capability: worker.gpu for worker in workers}

@@ -18,6 +18,7 @@ from msa.engines.settings import SearchSettings
 from msa.io.fasta import FastaRecord
 from msa.profile.pssm import ProfileQuery
 from msa.search.completion import in_order_of_completion
+from msa.search.families.families import FamilyBuilder
 from msa.search.families.family import Family, initial_profile
 from msa.search.families.family_processes import FamilyProcesses
 from msa.search.profile_search import ProfileSearch
@@ -72,10 +73,6 @@ class IteratedSearch:
     @cached_property
     def family_builder(self) -> "FamilyBuilder":
         """Builder of families; CPU threads are divided among the families that are built at once."""
-        from msa.search.families.families import (
-            FamilyBuilder,  # imports numba, which one iteration may not need
-        )
-
         threads = max(1, self.settings.threads // self.max_queries)
         return FamilyBuilder(self.database, replace(self.settings, threads=threads))
 

@@ -18,20 +18,12 @@ if TYPE_CHECKING:
 
 Sample: TypeAlias = "SharedArrays | dict[str, np.ndarray]"
 
-# the sample of the last call, kept until the next call, because its memory is freed with it
-_last_sample: "list[SharedArrays]" = []
-
 
 def prepare_features() -> None:
     """Make, pack, unpack and sample small features, so that numba loads or compiles their kernels."""
-    from features.alphafold2.deterministic import make_features
-    from features.alphafold2.sampling import SamplingSettings, sample_features
-    from features.cache.encoding import decode, encode
-    from msa.alignments.files import parse_alignment
+    from foldcli.pipeline.prepare.sampling_calls import sample_small_features
 
-    blocks, layout = encode(make_features([parse_alignment(b">a\nAC\n>b\nAG\n>c\nCC\n")]))
-    features = decode({name: memoryview(block) for name, block in blocks.items()}, layout)
-    sample_features(features, SamplingSettings(max_seq=2, max_extra_seq=1), 1, 0)
+    sample_small_features()
 
 
 class SamplingProcesses:
@@ -73,15 +65,6 @@ class SamplingProcesses:
 
 
 def _sample(task: "tuple[dict[str, np.ndarray], SamplingSettings, int, int]") -> Sample:
-    from features.alphafold2.sampling import sample_features
-    from foldcli.pipeline.processes.shared_arrays import SharedArrays, log_copying
+    from foldcli.pipeline.prepare.sampling_calls import sample
 
-    _last_sample.clear()
-    try:
-        shared = SharedArrays()
-        sample_features(*task, shared.empty)
-    except OSError as error:
-        log_copying(error)
-        return sample_features(*task)
-    _last_sample.append(shared)
-    return shared
+    return sample(*task)

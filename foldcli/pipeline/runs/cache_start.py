@@ -16,6 +16,7 @@ from foldcli.inputs.targets import find_feature_targets
 from foldcli.paths import check_writable_folder
 from foldcli.pipeline.runs.cache_run import CacheRun
 from foldcli.pipeline.runs.job_cache_run import JobCacheRun
+from foldcli.pipeline.search.rna import RnaSearch
 from foldcli.pipeline.search.searcher import DatabaseSource
 from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
 from foldcli.pipeline.targets.settings import FeatureSettings, TemplateOptions
@@ -96,8 +97,6 @@ def _run_of_jobs(
     search = settings.alignment.search
     targets = family.read_queries(QuerySources(inputs, search.comp_bias_corr, search.matrix), failures)
     if values["rna_db"] is not None:
-        from foldcli.pipeline.search.rna import RnaSearch  # imports the dictionary of components
-
         rna = RnaSearch(values["rna_db"], settings.alignment, settings.features.cache)
         targets = rna.add_alignments(targets, failures, values["dry_run"])
     run.check_database(targets)

@@ -13,6 +13,7 @@ from foldcli.inputs.queries import QuerySources
 from foldcli.inputs.screen import Background
 from foldcli.inputs.targets import FoldInput, find_fold_targets
 from foldcli.pipeline.runs.prediction import SearchOptions, run_predictions
+from foldcli.pipeline.search.rna import RnaSearch
 
 
 def run_fold(queries: Sequence[str], rna_db: str | None, values: dict[str, Any]) -> int | None:
@@ -33,8 +34,6 @@ def run_fold(queries: Sequence[str], rna_db: str | None, values: dict[str, Any])
         targets = find_fold_targets(*arguments, family.read_queries)
         if rna_db is None:
             return targets
-        from foldcli.pipeline.search.rna import RnaSearch  # imports the dictionary of components
-
         rna = RnaSearch(rna_db, search.alignment, cache)
         return rna.add_alignments(targets, failures, values["dry_run"])
 

@@ -44,6 +44,7 @@ class SearchHandler:
         self._report, self._reported = report, 0.0
         self._db, self._device, self._gpu_share, self._further = db, device, gpu_share, further
         self._searcher: LocalSearcher | JoinedSearcher | None = None
+        self._first: LocalSearcher | None = None
 
     def open(self) -> tuple[dict[str, str], bool]:
         """Open the databases and the device; return their checksums, and whether GPUs search.
@@ -56,27 +57,26 @@ class SearchHandler:
                 raise RuntimeError("the GPU is in an exclusive mode")
             # the driver creates a context while numpy is imported
             open_in_background(self._device)
-        from foldcli.pipeline.search.joined import alone, make_joined
-        from foldcli.pipeline.search.searcher import DatabaseSource
+        from foldcli.pipeline.search import joined, searcher
 
-        source = DatabaseSource(self._db, self._device, self._further)
+        source = searcher.DatabaseSource(self._db, self._device, self._further)
         # the other process opens the same databases, with the same messages
         logger.disabled = True
         try:
-            self._searcher = make_joined(source, source.open(), self._gpu_share)
+            self._searcher = joined.make_joined(source, source.open(), self._gpu_share)
         finally:
             logger.disabled = False
-        return self._searcher.checksums, alone(self._searcher).engine.drives_gpus
+        self._first = joined.alone(self._searcher)
+        return self._searcher.checksums, self._first.engine.drives_gpus
 
     def search(
         self, queries: list[FastaRecord], settings: "AlignmentSettings", with_further: bool
     ) -> "Iterator[HitTexts]":
         """Search the first database or all, and yield the texts of each query's hits."""
         from foldcli.pipeline.search.hit_texts import MAX_TEXT_THREADS, HitTexts
-        from foldcli.pipeline.search.joined import alone
 
-        assert self._searcher is not None
-        searcher = self._searcher if with_further else alone(self._searcher)
+        searcher = self._searcher if with_further else self._first
+        assert searcher is not None
         found = searcher.search_many(queries, settings.search, self.report)
         threads = min(settings.search.threads, MAX_TEXT_THREADS)
         yield from map_in_threads(lambda pair: HitTexts.of_hits(*pair, settings), found, threads)

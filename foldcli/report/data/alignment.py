@@ -185,7 +185,6 @@ def compute_coverage(letters: np.ndarray) -> Coverage:
 def _read_rows(path: Path, chains: Sequence[str]) -> tuple[np.ndarray, list[tuple[str, str]]]:
     """Return letters, uint8 [rows, N], and the result of `_first_rows` if the file has headers."""
     if path.suffix == ".safetensors":
-        # imports numba, which other alignments do not need, in each process that makes reports
         return np.frombuffer(_CACHED_LETTERS, np.uint8)[read_entry(path)["msa"]], []
     data = read_bytes(path)
     if is_complex_a3m(data, str(path)):

@@ -18,6 +18,7 @@ from msa.database.manifest import DatabaseManifest
 from msa.engines.hits import Hits
 from msa.engines.settings import SearchSettings
 from msa.io.fasta import FastaRecord
+from msa.search.families.families import FamilyBuilder
 from msa.search.families.family import Family
 
 if TYPE_CHECKING:
@@ -66,8 +67,6 @@ class FamilyProcesses:
 
     @cached_property
     def _builder(self) -> "FamilyBuilder":
-        from msa.search.families.families import FamilyBuilder  # imports numba
-
         return FamilyBuilder(self._database, self._settings)
 
 
@@ -81,8 +80,6 @@ class RemoteBuilder:
         if self._database.manifest != manifest:
             # the folder was replaced after the search had opened it
             raise SystemExit
-        from msa.search.families.families import FamilyBuilder  # imports numba
-
         self._builder = FamilyBuilder(self._database, settings)
 
     def update(self, query: FastaRecord, family: Family | None, hits: Hits) -> Family | None:

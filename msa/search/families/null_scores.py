@@ -12,7 +12,6 @@ import math
 import numpy as np
 
 from msa.alphabet import LETTER_BITS
-from msa.cpu.smith_waterman_scores import alignment_scores
 from msa.database.sequence_arrays import SequenceArrays
 from msa.engines.settings import SearchSettings
 from msa.profile.gumbel import GumbelParameters
@@ -46,13 +45,22 @@ def corrected_alignment_scores(
     Returns:
         int [n], raw scores.
     """
-    gap_costs_and_threads = settings.gap_open, settings.gap_extend, settings.threads
-    scores = alignment_scores(profile, targets, indices, *gap_costs_and_threads)
+    scores = _alignment_scores(profile, targets, indices, settings)
     if not settings.comp_bias_corr:
         return scores
-    reversed_scores = alignment_scores(profile[::-1], targets, indices, *gap_costs_and_threads)
+    reversed_scores = _alignment_scores(profile[::-1], targets, indices, settings)
     return corrected_scores(
         scores, reversed_scores, len(profile), targets.lengths[indices], parameters, weight
+    )
+
+
+def _alignment_scores(
+    profile: np.ndarray, targets: SequenceArrays, indices: np.ndarray, settings: SearchSettings
+) -> np.ndarray:
+    from msa.cpu.smith_waterman_scores import alignment_scores  # imports numba
+
+    return alignment_scores(
+        profile, targets, indices, settings.gap_open, settings.gap_extend, settings.threads
     )
 
 
@@ -83,14 +91,13 @@ class ShuffledTargets:
             expected = evalues(scores, length, lengths, 1, parameters) * lengths
             return np.asarray(expected <= _MAX_EVALUE)
 
-        gap_costs_and_threads = settings.gap_open, settings.gap_extend, settings.threads
         indices = np.arange(len(targets))
-        scores = alignment_scores(profile, targets, indices, *gap_costs_and_threads)
+        scores = _alignment_scores(profile, targets, indices, settings)
         significant = is_significant(indices, scores)
         if settings.comp_bias_corr:
             # the correction does not raise scores, so it cannot make others significant
             indices, scores = indices[significant], scores[significant]
-            reversed_scores = alignment_scores(profile[::-1], targets, indices, *gap_costs_and_threads)
+            reversed_scores = _alignment_scores(profile[::-1], targets, indices, settings)
             lengths = targets.lengths[indices]
             significant = is_significant(
                 indices, corrected_scores(scores, reversed_scores, length, lengths, parameters)

@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from msa.alphabet import LETTERS, STANDARD
+from msa.alphabet import LETTER_BITS, LETTERS, STANDARD
+from msa.base.jit import kernel
 from msa.base.threads import chunks_of_equal_work
 from msa.database.database import TargetDatabase
 from msa.database.sequence_arrays import SequenceArrays
@@ -93,8 +94,6 @@ def composition_excess(
     """
     if not len(records):
         return np.zeros(0, np.int64)
-    from msa.search.scoring import kernels  # imports numba
-
     residue_count = len(LETTERS) if matrix == RNA else _RESIDUE_COUNT  # U is beyond the standard ones
     sums, first_rows = _odds_sums(profiles, GUMBEL_TABLES[matrix].ungapped_lambda, residue_count)
     first, last = first_rows[owners] + records[:, 1], first_rows[owners] + records[:, 2] + 1
@@ -105,7 +104,7 @@ def composition_excess(
         positions = (last[piece] - first[piece]).astype(np.float64)
         odds = (sums[last[piece]] - sums[first[piece]]) / positions[:, None]
         counts = np.zeros((end - begin, residue_count), np.int64)
-        kernels.count_residues(targets.residues, starts[piece], starts[piece] + lengths[piece], counts)
+        count_residues(targets.residues, starts[piece], starts[piece] + lengths[piece], counts)
         biases[piece] = (counts * np.log(odds)).sum(axis=1)
     excess = np.logaddexp(0.0, math.log(_PRIOR) + biases) / lambda_
     # exp and log may differ in the last bit between machines, which must not change the rounded score
@@ -135,3 +134,20 @@ def _odds_sums(
     for k, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
         np.cumsum(odds[start:end], axis=0, out=sums[start + k + 1 : end + k + 1])
     return sums, starts + np.arange(len(profiles))
+
+
+@kernel
+def count_residues(residues, starts, ends, counts):  # type: ignore[no-untyped-def]
+    """Count the residues of regions.
+
+    Args:
+        residues: uint8, residue bytes of the database.
+        starts: int64 [n], index of the first residue of each region.
+        ends: int64 [n], index after its last residue.
+        counts: int64 [n, letters], incremented; letters with larger codes are not counted.
+    """
+    for region in range(len(starts)):
+        for k in range(starts[region], ends[region]):
+            letter = residues[k] & LETTER_BITS
+            if letter < counts.shape[1]:
+                counts[region, letter] += 1

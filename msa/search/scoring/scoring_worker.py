@@ -25,6 +25,7 @@ from msa.profile.compiled_statistics import fill_evalues
 from msa.profile.pssm import context_tables
 from msa.search.scoring import kernels
 from msa.search.scoring.candidate_scorer import CandidateScorer
+from msa.search.scoring.composition import count_residues
 
 # batches that are scored at once; each mostly waits for the GPU
 _THREADS = 1 + ALIGNMENT_THREADS
@@ -82,7 +83,7 @@ def _load_kernels() -> None:
     # like those of a database
     residues.flags.writeable = False
     fill_evalues(integers, integers, integers, numbers, 1, (1.0,) * 7, numbers)
-    kernels.count_residues(residues, integers, integers, np.zeros((1, 1), np.int64))
+    count_residues(residues, integers, integers, np.zeros((1, 1), np.int64))
     kernels.fill_forward_scores(
         context_tables(), np.ones(256), 0.5, 0.5, residues, np.array([[0, 0, 1, 1]]), residues.copy(),
         np.array([[0, 1]]), np.zeros((1, 2)),

@@ -15,10 +15,10 @@ from model.checkpoints.openfold3 import (
     openfold3_tensors,
     read_checkpoint,
     recognise,
-    sha256_of,
     translate,
 )
 from model.errors import ParametersError, ParametersMissing
+from msa.base.digests import file_sha256
 from tests.model.alphafold3.depths import shallow
 from tests.model.checkpoints.fake_checkpoints import Tensors, fake_tensors, save
 
@@ -78,7 +78,7 @@ def test_converted_checkpoint_holds_the_same_tensors(
     assert target.stat().st_mode == path.stat().st_mode
     with safetensors.safe_open(target, "pt") as file:
         assert set(file.keys()) == set(tensors)
-        assert file.metadata() == {"network": config.name, "source_sha256": sha256_of(path)}
+        assert file.metadata() == {"network": config.name, "source_sha256": file_sha256(path)}
     before, after = read_checkpoint(path), read_checkpoint(target)
     assert before[0] == after[0]
     assert before[1].keys() == after[1].keys()
