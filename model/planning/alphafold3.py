@@ -72,7 +72,7 @@ class PredictionSize:
 
     @property
     def divides_tokens(self) -> bool:
-        """Whether a rank has the biases of its tokens only; see `model.parallel.all_atom`."""
+        """True if a rank has the biases of its tokens only; see `model.parallel.all_atom`."""
         return self.ranks > 1 and self.tokens > MAX_GRAPHED_TOKENS
 
 

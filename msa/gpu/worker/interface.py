@@ -1,4 +1,4 @@
-"""What the workers of GPUs take and return, in this process or in a separate one.
+"""The inputs and outputs of GPU workers, in this process or in a separate one.
 
 Neither this module nor its imports need numba, so a process whose GPUs are driven by other processes never
 loads it.
