@@ -12,13 +12,13 @@ second), best and median of the repeats, and the ratio of each repeat.
 
 import shutil
 import statistics
-import subprocess
 import tempfile
 import time
 from pathlib import Path
 
 import numpy as np
 from options import parse_options
+from processes import timed
 
 from msa.alphabet import encode
 from msa.cpu.gapless import gapless_scores
@@ -31,9 +31,7 @@ from msa.profile.pssm import query_profile
 
 def mmseqs(*arguments: object) -> float:
     """Run mmseqs without output; return the wall seconds."""
-    start = time.perf_counter()
-    subprocess.run(["mmseqs", *map(str, arguments), "-v", "1"], check=True)
-    return time.perf_counter() - start
+    return timed(["mmseqs", *map(str, arguments), "-v", "1"]).seconds
 
 
 class Prefilter:

@@ -111,8 +111,7 @@ class Mmseqs:
         folder.mkdir(exist_ok=True)
 
     def _run(self, module: str, *arguments: object) -> Run:
-        command = [self._program, module, *map(str, arguments), "-v", "2"]
-        return timed(command)
+        return timed([self._program, module, *map(str, arguments), "-v", "2"])
 
     def build(self, fasta: Path) -> None:
         """Build MMseqs2's databases."""
