@@ -4,7 +4,8 @@ usage: python benchmarks/template_coverage.py SEQUENCES.fasta.gz [--count 300] [
                                               [--device auto] [--threads N]
 
 Random sequences are searched against SEQUENCES with the settings of `fold`, and the profile of the alignment
-against the structure library; for comparison, also the sequence alone. Coverage counts the aligned residues of the best-covering template.
+against the structure library; for comparison, also the sequence alone. Coverage counts the aligned residues
+of the best-covering template.
 """
 
 import io
