@@ -201,7 +201,7 @@ def test_inner_loop_uses_vector_instructions() -> None:
     if width < 32:
         pytest.skip("needs AVX2")
     # compile again, because numba does not cache assembly
-    fresh = numba.njit(nogil=True)(gapless._score_targets.py_func)
+    fresh = numba.njit(nogil=True)(gapless._score_targets.compiled().py_func)
     profile = query_profile(encode("A" * 300))
     striped = gapless._StripedProfile.from_profile(profile, 8)
     targets = database([encode("ACDEF")])

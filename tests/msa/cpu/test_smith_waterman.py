@@ -286,7 +286,7 @@ def test_invalid_gap_costs_are_rejected(costs: tuple[int, int]) -> None:
 def test_row_loop_uses_vector_instructions() -> None:
     if vector_bytes() < 32:
         pytest.skip("needs AVX2")
-    fresh = numba.njit(nogil=True)(smith_waterman._fill_block.py_func)
+    fresh = numba.njit(nogil=True)(smith_waterman._fill_block.compiled().py_func)
     striped, lanes = smith_waterman._striped(query_profile(encode("ACDEF" * 40)), 16)
     width = striped.shape[1]
     fresh(striped, encode("ACDEF"), 0, np.zeros((6, width), np.int16), np.zeros(width, np.int16),

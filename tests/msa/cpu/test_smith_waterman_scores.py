@@ -136,7 +136,7 @@ def test_codes_are_transposed(longest: int) -> None:
 def test_lookup_uses_shuffle_instructions() -> None:
     if not has_byte_shuffle():
         pytest.skip("needs SSSE3")
-    fresh = numba.njit(nogil=True)(smith_waterman_scores._score_groups.py_func)
+    fresh = numba.njit(nogil=True)(smith_waterman_scores._score_groups.compiled().py_func)
     targets, lanes = database([encode("MKV")]), vector_bytes()
     scores = np.zeros((1, lanes), np.int32)
     fresh(
