@@ -132,7 +132,7 @@ def load_test(db: str, device: str, queries: Sequence[FastaRecord], seconds: flo
         f"{len(queries)} clients: {len(answers) - len(found)} errors, "
         f"first answer {min(found, default=0):.2f} s, median {median:.2f} s, last {served:.2f} s, "
         f"{len(found) / served:.1f} a second; "
-        f"throughput ÷ batch search {batch / served:.2f}"
+        f"throughput ÷ batch search {len(found) / len(queries) * batch / served:.2f}"
     )
 
 
