@@ -173,20 +173,21 @@ def _http_service(
     request_bytes: int,
 ) -> "HttpService":
     from foldcli.msa_server.service import HttpService
+    from foldcli.pipeline.prepare.template_stage import open_library
+    from foldcli.pipeline.search.searcher import DatabaseSource
 
     values = context.params
     has_templates = context.get_parameter_source("templates") is not click.core.ParameterSource.DEFAULT
-    return HttpService.open(
-        databases,
-        device,
-        [values["templates"]] if has_templates else [],
-        threads,
-        address=address,
+    return HttpService(
+        DatabaseSource(databases[0], device, databases[1:]),
+        address,
         queue=values["queue"] or cache_dir() / "msa_server",
         cache=values["cache"] or default_feature_cache(),
+        templates=open_library(values["templates"], threads) if has_templates else None,
         secrets_file=values["auth"],
         max_request_bytes=request_bytes,
         max_waiting=values["max_waiting"],
         keep_seconds=values["keep"] * 86400,
+        threads=threads,
         drain_seconds=drain,
     )

@@ -2,13 +2,12 @@
 
 import contextlib
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache as cached
 from functools import partial
 from pathlib import Path
 from threading import Event
-from typing import Any
 
 import uvicorn
 
@@ -18,7 +17,7 @@ from foldcli.msa_server.results import ResultFiles
 from foldcli.msa_server.tickets import TicketQueue
 from foldcli.msa_server.worker import SearchStages, Worker
 from foldcli.paths import make_writable_folder
-from foldcli.pipeline.prepare.template_stage import TemplateStage, open_library
+from foldcli.pipeline.prepare.template_stage import TemplateStage
 from foldcli.pipeline.search.joined import make_joined
 from foldcli.pipeline.search.process import SearchProcess
 from foldcli.pipeline.search.searcher import DatabaseSource
@@ -62,20 +61,6 @@ class HttpService:
     keep_seconds: float
     threads: int
     drain_seconds: float
-
-    @classmethod
-    def open(
-        cls,
-        databases: tuple[str, ...],
-        device: str,
-        library: Sequence[Path | None],
-        threads: int,
-        **others: Any,
-    ) -> "HttpService":
-        """Return the server of databases by their paths; `library` is empty or that of `open_library`."""
-        source = DatabaseSource(databases[0], device, databases[1:])
-        templates = open_library(library[0], threads) if library else None
-        return cls(source=source, templates=templates, threads=threads, **others)
 
     def run(self) -> None:
         """Serve until SIGTERM or SIGINT.

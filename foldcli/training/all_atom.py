@@ -42,6 +42,9 @@ class ComplexSamples:
 
     Args:
         processes: the processes that train together, which take the samples in turn.
+
+    Attributes:
+        seconds: time for which the network has waited for samples.
     """
 
     def __init__(

@@ -271,7 +271,7 @@ def _start_search(request: _Request, in_workers: bool) -> SearchProcess | None:
         return None
     has_network = find_family(network.params).has_network
     predicts_here = not in_workers and network.gpus_per_target == 1 and has_network
-    if needs_process(network.device, predicts_here, str(search.database)):
+    if needs_process(network.device, predicts_here, str(search.database), *search.further):
         return SearchProcess(str(search.database), network.device, _GPU_SHARE, search.further)
     return None
 

@@ -42,16 +42,17 @@ class SearchProcessEnded(Exception):
     """The process has ended; the message says how."""
 
 
-def needs_process(device: str, predicts_here: bool, db: str) -> bool:
+def needs_process(device: str, predicts_here: bool, *databases: str) -> bool:
     """Return whether the searches of a run should have a process: if this one predicts on the same GPU.
 
     Args:
         device: value of `--device`.
         predicts_here: whether a network runs in this process.
-        db: value of `--db`; it may still have to be converted to a database.
+        databases: values of `--db`; those that still have to be converted are searched by this process.
     """
     one_gpu = device != "cpu" and len(gpu_numbers(device)) == 1
-    return one_gpu and predicts_here and has_nvidia_hardware() and (Path(db) / MANIFEST).is_file()
+    are_built = all((Path(each) / MANIFEST).is_file() for each in databases)
+    return one_gpu and predicts_here and has_nvidia_hardware() and are_built
 
 
 class SearchProcess:

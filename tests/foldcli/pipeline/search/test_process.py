@@ -285,5 +285,7 @@ def test_only_runs_that_predict_on_the_only_gpu_have_a_process(
     assert not needs_process("cpu", True, str(folder)) and not needs_process("cuda:0,1", True, str(folder))
     assert not needs_process("auto", False, str(folder)), "the network is elsewhere"
     assert not needs_process("auto", True, str(folder.parent / "t.fasta")), "it has to be converted first"
+    assert needs_process("auto", True, str(folder), str(folder))
+    assert not needs_process("auto", True, str(folder), str(folder.parent / "t.fasta"))
     monkeypatch.setattr(search_process, "has_nvidia_hardware", lambda: False)
     assert not needs_process("auto", True, str(folder))
