@@ -3,6 +3,7 @@
 Clients take the state of a ticket from the JSON of every answer, whatever its status code.
 """
 
+import asyncio
 import base64
 import re
 import time
@@ -33,6 +34,8 @@ from msa.base.errors import InputError
 _CLIENT = "foldcli.client"
 _REPEATED_SLASHES = re.compile("/{2,}")
 _MAX_FIELDS = 100
+# the state of a ticket that waits is sent after this time, or at its answer: clients ask less and know sooner
+_HOLD_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -149,6 +152,8 @@ class MsaApp:
         ticket_id = request.path_params["ticket"]
         if not TICKET_ID.fullmatch(ticket_id):
             return PlainTextResponse("Invalid ID\n", 400)
+        if (ticket := self._queue.find(ticket_id)) is not None:
+            await asyncio.wait([asyncio.wrap_future(ticket.answered)], timeout=_HOLD_SECONDS)
         content = {"id": ticket_id, "status": self._queue.state(ticket_id)}
         return JSONResponse(content, headers={"Cache-Control": "no-cache, no-store"})
 

@@ -10,6 +10,7 @@ import re
 import shutil
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from threading import Event, Lock
@@ -99,12 +100,14 @@ class Ticket:
     Attributes:
         unsearched: the distinct sequences that have not been searched.
         is_running: True once a batch has one of them.
+        answered: completes when the ticket has an answer.
     """
 
     def __init__(self, ticket_id: str, job: TicketJob, records: list[FastaRecord]) -> None:
         self.id, self.job, self.records = ticket_id, job, records
         self.unsearched = list(dict.fromkeys(record.sequence for record in records))
         self.is_running = False
+        self.answered: Future[None] = Future()
         self._last_seen = time.monotonic()
 
     def see(self) -> None:
@@ -150,8 +153,9 @@ class TicketQueue:
         Raises:
             InputError: see `TicketJob.records`.
             RateLimited: too many sequences of the client wait.
+            OSError: the ticket cannot be written.
         """
-        records = job.records()
+        records, folder = job.records(), self._folder / ticket_id
         with self._lock:
             state = self.state(ticket_id)
             if state not in ("UNKNOWN", "ERROR"):
@@ -163,14 +167,18 @@ class TicketQueue:
                 raise RateLimited(
                     f"{waiting} sequences of this client wait; the limit is {self._max_waiting}"
                 )
-            folder = self._folder / ticket_id
             (folder / _ERROR).unlink(missing_ok=True)
+            self._failed.discard(ticket_id)
+            self._waiting[ticket_id] = ticket = Ticket(ticket_id, job, records)
+        # a slow disk takes many tickets at once
+        try:
             with atomic_write(folder / _JOB) as stream:
                 json.dump(asdict(job), stream)
-            self._failed.discard(ticket_id)
-            self._waiting[ticket_id] = Ticket(ticket_id, job, records)
-            self._changed.set()
-            return "PENDING"
+        except OSError:
+            self._remove(ticket)
+            raise
+        self._changed.set()
+        return "PENDING"
 
     def state(self, ticket_id: str) -> State:
         """Return the state of a ticket, whose client has asked for it."""
@@ -181,6 +189,10 @@ class TicketQueue:
             return "ERROR"
         answer = self._answer(ticket_id)
         return "UNKNOWN" if answer is None else "COMPLETE" if answer.name == _RESULT else "ERROR"
+
+    def find(self, ticket_id: str) -> Ticket | None:
+        """Return a ticket that waits; None if there is none with this id."""
+        return self._waiting.get(ticket_id)
 
     def result(self, ticket_id: str) -> Path:
         """Return the path of the archive with the results."""
@@ -223,6 +235,7 @@ class TicketQueue:
     def _remove(self, ticket: Ticket) -> None:
         with self._lock:
             self._waiting.pop(ticket.id, None)
+        ticket.answered.set_result(None)
 
     def prune(self, seconds: float) -> None:
         """Remove the tickets that were answered before this time."""

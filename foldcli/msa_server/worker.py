@@ -23,7 +23,7 @@ from foldcli.pipeline.search.process import ProcessSearcher
 from foldcli.pipeline.search.searcher import LocalSearcher
 from foldcli.pipeline.search.stage import SearchStage
 from foldcli.pipeline.search.stores import CacheStore
-from foldcli.pipeline.targets.alignment_settings import FIRST_BATCH, AlignmentSettings
+from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
 from foldcli.pipeline.targets.locks import TargetLocks
 from foldcli.server.service import check_query
 from foldcli.version import VERSION
@@ -34,6 +34,10 @@ from msa.io.fasta import FastaRecord
 # intended time for the search of a batch: a new ticket waits for it, and small batches take longer for each
 _BATCH_SECONDS = 4.0
 _MAX_BATCH = 256
+# query residues × target residues that a GPU and CPU threads search in a second, for the size of the first
+# batch; a batch that takes less than a second measures mostly what each batch takes
+_GPU_SPEED, _CPU_SPEED = 6e12, 1e10
+_MIN_MEASURED_SECONDS = 1.0
 _PRUNE_SECONDS = 3600.0
 _RESULT_THREADS = 4
 
@@ -78,7 +82,7 @@ class SearchStages:
         searcher = self.all_databases if job.with_all_databases else self.first
         row_filter = FOLDING_FILTER if job.is_filtered else AlignmentFilter()
         settings = AlignmentSettings(replace(FOLDING_SEARCH, threads=self.threads), row_filter)
-        return SearchStage(searcher, settings, show_progress=False)
+        return SearchStage(searcher, settings, show_progress=False, write_threads=_RESULT_THREADS)
 
     def compile(self) -> None:
         """Search as for a ticket, so that no client waits for the compilation.
@@ -124,7 +128,8 @@ class Worker(Thread):
         self._queue, self._stages, self._results = queue, stages, results
         self._locks, self._keep_seconds = locks, keep_seconds
         self._stopped = False
-        self._residues_per_second = 0.0
+        speed = _GPU_SPEED if stages.drives_gpus else _CPU_SPEED
+        self._residues_per_second = speed / max(1, stages.database.total_residues)
         self.ready: Future[None] = Future()
         self.failure: Future[None] = Future()
         self.searched, self.seconds = 0, 0.0
@@ -181,12 +186,12 @@ class Worker(Thread):
                 turns[client] += 1
         ranked.sort(key=lambda entry: entry[:3])
         batch: list[tuple[Ticket, FastaRecord]] = []
-        residues, smallest = 0, 1 if self._residues_per_second else FIRST_BATCH
+        residues = 0
         for *_, ticket, sequence in ranked:
             if batch and _settings(ticket.job) != _settings(batch[0][0].job):
                 continue
             residues += len(sequence)
-            if len(batch) >= smallest and residues > _BATCH_SECONDS * self._residues_per_second:
+            if batch and residues > _BATCH_SECONDS * self._residues_per_second:
                 break
             batch.append((ticket, FastaRecord(ticket.id, sequence)))
             if len(batch) == _MAX_BATCH:
@@ -214,7 +219,8 @@ class Worker(Thread):
         seconds = time.perf_counter() - start
         if unfinished:
             self.searched, self.seconds = self.searched + len(unfinished), self.seconds + seconds
-            self._residues_per_second = sum(len(query.sequence) for query in unfinished) / seconds
+            if seconds > _MIN_MEASURED_SECONDS:
+                self._residues_per_second = sum(len(query.sequence) for query in unfinished) / seconds
         tickets = len({ticket for ticket, _ in batch})
         logger.info("%d sequences of %d tickets, %.3f s", len(batch), tickets, seconds)
 

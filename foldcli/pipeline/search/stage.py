@@ -1,13 +1,14 @@
 """The search stage: search with queries, and store the alignments of their hits."""
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from foldcli.errors import ServerLost
 from foldcli.inputs.complexes import Complex
 from foldcli.logs import logger
+from foldcli.pipeline.processes.background import map_in_threads
 from foldcli.pipeline.search.hit_texts import FoundHits, HitTexts
 from foldcli.pipeline.search.process import ProcessSearcher
 from foldcli.pipeline.targets.alignment_request import AlignmentRequest
@@ -17,6 +18,8 @@ from msa.engines.engine import ProfileCallback
 from msa.engines.hits import Hits
 from msa.engines.settings import SearchSettings
 from msa.io.fasta import FastaRecord
+
+T = TypeVar("T")
 
 # largest number of queries of a run that are searched together
 SEARCH_BATCH = 64
@@ -75,6 +78,8 @@ class SearchStage:
         searcher: the database; a process for the searches of a run only stores alignments (`run`).
         log_level: level of the log line with each query's number of hits.
         progress: called instead of drawing a bar.
+        write_threads: threads that store alignments; 0 for the thread that searches, which alone leaves no
+            unfinished file when it is interrupted.
     """
 
     searcher: Searcher | ProcessSearcher
@@ -82,6 +87,7 @@ class SearchStage:
     log_level: int = logging.DEBUG
     show_progress: bool = True
     progress: Progress | None = None
+    write_threads: int = 0
 
     @property
     def request(self) -> AlignmentRequest:
@@ -160,8 +166,7 @@ class SearchStage:
         while queries:
             searched = 0
             try:
-                # by the thread that an interrupt stops, which leaves no unfinished file
-                for result in map(write, self.search_or_texts(queries, on_profile, progress)):
+                for result in self._map(write, self.search_or_texts(queries, on_profile, progress)):
                     searched += 1
                     yield result
             except ServerLost:
@@ -172,3 +177,7 @@ class SearchStage:
                 yield SearchResult(name, query, error)
             # after an error the search continues with the next query
             queries = queries[searched:]
+
+    def _map(self, write: Callable[[T], SearchResult], found: Iterator[T]) -> Iterator[SearchResult]:
+        """Return an iterator over the results of `write`."""
+        return map_in_threads(write, found, self.write_threads) if self.write_threads else map(write, found)
