@@ -35,7 +35,7 @@ _CLIENT = "foldcli.client"
 _REPEATED_SLASHES = re.compile("/{2,}")
 _MAX_FIELDS = 100
 # the state of a ticket that waits is sent after this time, or at its answer: clients ask less and know sooner
-_HOLD_SECONDS = 1.0
+_HOLD_SECONDS = 2.0
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ import dataclasses
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from foldcli.fingerprints import fingerprint
@@ -35,8 +36,7 @@ class AlignmentRequest:
         return profile | {
             "query": query.sequence,
             "header": query.header,
-            "database": self.checksums,
-            **self.settings.identity(),
+            **self._searched,
         }
 
     def chains_identity(self, chains: Sequence[FastaRecord]) -> dict[str, Any]:
@@ -44,9 +44,13 @@ class AlignmentRequest:
         return {
             "chains": [self.fingerprint(chain_query(chain)) for chain in chains],
             "pairing": dataclasses.asdict(self.settings.pairing),
-            "database": self.checksums,
-            **self.settings.identity(),
+            **self._searched,
         }
+
+    @cached_property
+    def _searched(self) -> dict[str, Any]:
+        """The part of an identity that all queries share."""
+        return {"database": self.checksums, **self.settings.identity()}
 
     def fingerprint(self, query: FastaRecord | Complex) -> str:
         """Return the fingerprint of the alignment of a query or a complex."""
