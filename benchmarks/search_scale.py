@@ -37,7 +37,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -198,7 +198,7 @@ def disk_speed(path: Path, seconds: float, threads: int, mapped: bool) -> float:
         mapped: copy from a memory map, as searches do, instead of direct reads.
     """
     size, block = path.stat().st_size, MAPPED_BYTES if mapped else READ_BYTES
-    offsets, lock = iter(range(0, size - block, block)), threading.Lock()
+    offsets, lock = iter(range(0, size, block)), threading.Lock()
     end = time.perf_counter() + seconds
     source = np.memmap(path, np.uint8, mode="r") if mapped else np.empty(0, np.uint8)
 
@@ -212,8 +212,9 @@ def disk_speed(path: Path, seconds: float, threads: int, mapped: bool) -> float:
             if offset is None:
                 break
             if mapped:
-                copy[:] = source[offset : offset + block]
-                done += block
+                part = source[offset : offset + block]
+                copy[: len(part)] = part
+                done += len(part)
             else:
                 done += os.preadv(descriptor, [buffer], offset)
         os.close(descriptor)
@@ -314,14 +315,20 @@ def run_sizes(options: argparse.Namespace, folder: Path) -> None:
         if options.mmseqs:
             compare_depth(options, queries, database, out, folder / "mmseqs")
         shutil.rmtree(database)
-    if len(measured) > 1:
-        (few, short, small), (many, long, large) = measured[-2:]
-        factor = (PLANNED - many) / (many - few)
-        planned, size = long + factor * (long - short), large + factor * (large - small)
-        print(
-            f"{PLANNED:,} sequences: {long:.1f} s + {factor:.1f} · ({long:.1f} − {short:.1f}) s = "
-            f"{planned:.0f} s, {planned / count:.1f} s a query, {size / 1e9:.0f} GB"
-        )
+        if len(measured) > 1:
+            extrapolate(measured[-2:], count)
+
+
+def extrapolate(measured: Sequence[tuple[float, float, float]], queries: int) -> None:
+    """Print the time and the disk of PLANNED sequences, from sequences, seconds and bytes of two sizes."""
+    (few, short, small), (many, long, large) = measured
+    factor = (PLANNED - many) / (many - few)
+    planned, size = long + factor * (long - short), large + factor * (large - small)
+    print(
+        f"{PLANNED:,} sequences: {long:.1f} s + {factor:.1f} · ({long:.1f} − {short:.1f}) s = "
+        f"{planned:.0f} s, {planned / queries:.1f} s a query, {size / 1e9:.0f} GB",
+        flush=True,
+    )
 
 
 def compare_depth(

@@ -1,7 +1,7 @@
 """Latency of one query through a running server, compared with a search in a new process.
 
     python benchmarks/serve.py DB [--residues 300] [--times 100] [--processes 20] [--cold 3] [--device auto]
-    python benchmarks/serve.py DB --http-clients 500
+    python benchmarks/serve.py DB --http-clients 500 [--kill]
 
 Starts `foldcli serve DB` and sends single queries, each cut from another target of the database, (a) over one
 open connection, (b) each through a new `foldcli search --server`; then (c) runs `foldcli search DB` without a
@@ -12,23 +12,28 @@ printed separately, as it may compile kernels. Tables of (b) and (c) are compare
 With --http-clients N, starts `foldcli serve --http` instead. N clients submit a protein each, all at once,
 and ask every half second until they have the results. Prints the number of errors, the times to the first and
 the median results, and the throughput divided by that of `foldcli search --format a3m`, the whole command;
-before that, the time of this command with one query, which compiles kernels.
+before that, the time of this command with one query, which compiles kernels. With --kill, the server is
+killed (SIGKILL) at a fifth of the results and started again: every ticket must still be answered.
 """
 
 import contextlib
+import http.client
 import json
 import math
 import random
 import re
+import signal
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from functools import partial
 from pathlib import Path
 from typing import IO
 
@@ -55,8 +60,8 @@ def queries_from(database: TargetDatabase, count: int, residues: int) -> list[Fa
 
 
 @contextlib.contextmanager
-def server(arguments: Sequence[str], log: IO[str]) -> Iterator[None]:
-    """Start a server, wait until it is ready, and write its log to a file."""
+def server(arguments: Sequence[str], log: IO[str]) -> "Iterator[subprocess.Popen[str]]":
+    """Start a server, wait until it is ready, and write its log to a file; it may be killed."""
     process = subprocess.Popen([*FOLDCLI, "serve", *arguments], stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
     try:
@@ -68,10 +73,10 @@ def server(arguments: Sequence[str], log: IO[str]) -> Iterator[None]:
             raise SystemExit(f"the server did not start: {Path(log.name).read_text()}")
         # keep reading its messages, or it would block once the pipe is full
         reader = subprocess.Popen(["cat"], stdin=process.stderr, stdout=log)
-        yield
+        yield process
     finally:
         process.terminate()
-        if process.wait() != 0:
+        if process.wait() not in (0, -signal.SIGKILL):
             raise SystemExit("the server ended with an error")
     reader.wait()
 
@@ -95,34 +100,33 @@ def row(name: str, walls: Sequence[float], searches: Sequence[float] = ()) -> No
     print(f"{name:<34}{len(walls):6}{1e3 * walls[0]:10.1f}{pair(rest)}{pair(searches[1:] or searches)}")
 
 
-def load_test(db: str, device: str, queries: Sequence[FastaRecord], seconds: float) -> None:
+def load_test(db: str, device: str, queries: Sequence[FastaRecord], seconds: float, kill: bool) -> None:
     """Print how a server answers many clients at once; they give up after a time."""
-    with tempfile.TemporaryDirectory() as temporary:
+    with tempfile.TemporaryDirectory() as temporary, contextlib.ExitStack() as stack:
         folder = Path(temporary)
-        for name, count in (("one", 1), ("batch", len(queries))):
-            fasta = "".join(f">{query.header}\n{query.sequence}\n" for query in queries[:count])
-            (folder / "q.fasta").write_text(fasta)
-            command = [*FOLDCLI, "search", str(folder / "q.fasta"), db, "-q", "--format", "a3m"]
-            start = time.perf_counter()
-            subprocess.run([*command, "--device", device, "-o", str(folder / name)], check=True)
-            batch = time.perf_counter() - start
-            print(f"search with {count}: {batch:.2f} s", flush=True)
+        batch = 0.0 if kill else batch_seconds(db, device, queries, folder)
         options = ["--queue", folder / "queue", "--cache", folder / "cache", "--max-waiting", len(queries)]
-        arguments = [db, "--http", "127.0.0.1:0", "--device", device, *map(str, options)]
+        arguments = [db, "--device", device, *map(str, options), "--http"]
+        log = stack.enter_context((folder / "log").open("w"))
         start = time.perf_counter()
-        with (folder / "log").open("w") as stream, server(arguments, stream):
-            match = re.search(r"ready: (\S+)", (folder / "log").read_text())
-            assert match is not None
-            url, answers = match[1], []
-            print(f"server ready: {time.perf_counter() - start:.2f} s", flush=True)
-            start = time.perf_counter()
-            with ThreadPoolExecutor(len(queries)) as clients:
-                pending = [clients.submit(answer_seconds, url, query, start + seconds) for query in queries]
-                for each in as_completed(pending):
-                    answers.append(each.result())
-                    if len(answers) % 100 == 0:
-                        print(f"{len(answers)} answers: {time.perf_counter() - start:.2f} s", flush=True)
-            served = time.perf_counter() - start
+        process = stack.enter_context(server([*arguments, "127.0.0.1:0"], log))
+        match = re.search(r"ready: http://(\S+)", (folder / "log").read_text())
+        assert match is not None
+        address, answers = match[1], []
+        print(f"server ready: {time.perf_counter() - start:.2f} s", flush=True)
+        start = time.perf_counter()
+        with ThreadPoolExecutor(len(queries)) as clients:
+            client = partial(answer_seconds, f"http://{address}", start + seconds, kill)
+            for each in as_completed([clients.submit(client, query) for query in queries]):
+                answers.append(each.result())
+                if len(answers) % 100 == 0:
+                    print(f"{len(answers)} answers: {time.perf_counter() - start:.2f} s", flush=True)
+                if kill and len(answers) == len(queries) // 5:
+                    process.kill()
+                    stack.enter_context(server([*arguments, address], log))
+                    print(f"killed, and ready again: {time.perf_counter() - start:.2f} s", flush=True)
+        served = time.perf_counter() - start
+        stack.close()
         print(
             "".join(re.findall(r".* sequences of .* tickets, .* s\n", (folder / "log").read_text())), end=""
         )
@@ -131,25 +135,53 @@ def load_test(db: str, device: str, queries: Sequence[FastaRecord], seconds: flo
     print(
         f"{len(queries)} clients: {len(answers) - len(found)} errors, "
         f"first answer {min(found, default=0):.2f} s, median {median:.2f} s, last {served:.2f} s, "
-        f"{len(found) / served:.1f} a second; "
-        f"throughput ÷ batch search {len(found) / len(queries) * batch / served:.2f}"
+        f"{len(found) / served:.1f} a second"
+        + ("" if kill else f"; throughput ÷ batch search {len(found) / len(queries) * batch / served:.2f}")
     )
 
 
-def answer_seconds(url: str, query: FastaRecord, end: float) -> float | None:
-    """Return the time from a ticket's submission to its downloaded results; None if there are none."""
+def batch_seconds(db: str, device: str, queries: Sequence[FastaRecord], folder: Path) -> float:
+    """Return the time of a search with all queries, after one with the first."""
+    for name, count in (("one", 1), ("batch", len(queries))):
+        fasta = "".join(f">{query.header}\n{query.sequence}\n" for query in queries[:count])
+        (folder / "q.fasta").write_text(fasta)
+        command = [*FOLDCLI, "search", str(folder / "q.fasta"), db, "-q", "--format", "a3m"]
+        start = time.perf_counter()
+        subprocess.run([*command, "--device", device, "-o", str(folder / name)], check=True)
+        seconds = time.perf_counter() - start
+        print(f"search with {count}: {seconds:.2f} s", flush=True)
+    return seconds
+
+
+def answer_seconds(url: str, end: float, patient: bool, query: FastaRecord) -> float | None:
+    """Return the time from a ticket's submission to its downloaded results; None if there are none.
+
+    Args:
+        url: address of the server.
+        end: when to give up.
+        patient: ask again if the server cannot be reached.
+        query: the sequence.
+    """
+
+    def ask(path: str, form: bytes | None = None) -> bytes:
+        while True:
+            try:
+                with urllib.request.urlopen(f"{url}/{path}", form) as reply:
+                    return bytes(reply.read())
+            except (OSError, http.client.HTTPException) as error:
+                if not patient or isinstance(error, urllib.error.HTTPError) or time.perf_counter() > end:
+                    raise
+            time.sleep(0.5)
+
     start = time.perf_counter()
     form = urllib.parse.urlencode({"q": f">101\n{query.sequence}\n", "mode": "env"}).encode()
     try:
-        with urllib.request.urlopen(f"{url}/ticket/msa", form) as reply:
-            ticket = json.load(reply)
+        ticket = json.loads(ask("ticket/msa", form))
         while ticket["status"] in ("PENDING", "RUNNING") and time.perf_counter() < end:
             time.sleep(0.5)
-            with urllib.request.urlopen(f"{url}/ticket/{ticket['id']}") as reply:
-                ticket = json.load(reply)
-        with urllib.request.urlopen(f"{url}/result/download/{ticket['id']}") as reply:
-            reply.read()
-    except (OSError, ValueError) as error:
+            ticket = json.loads(ask(f"ticket/{ticket['id']}"))
+        ask(f"result/download/{ticket['id']}")
+    except (OSError, ValueError, http.client.HTTPException) as error:
         print(error, file=sys.stderr)
         return None
     return time.perf_counter() - start
@@ -158,12 +190,12 @@ def answer_seconds(url: str, query: FastaRecord, end: float) -> float | None:
 def main() -> None:
     arguments = parse_options(
         __doc__, "db", residues=300, times=100, processes=20, cold=3, device="auto", seconds=60.0,
-        http_clients=0
+        http_clients=0, kill=False
     )  # fmt: skip
     database = TargetDatabase.open(arguments.db)
     if arguments.http_clients:
         queries = queries_from(database, arguments.http_clients, arguments.residues)
-        load_test(arguments.db, arguments.device, queries, arguments.seconds)
+        load_test(arguments.db, arguments.device, queries, arguments.seconds, arguments.kill)
         return
     queries = queries_from(
         database, max(arguments.times, arguments.processes, arguments.cold), arguments.residues
