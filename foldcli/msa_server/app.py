@@ -153,7 +153,10 @@ class MsaApp:
         if not TICKET_ID.fullmatch(ticket_id):
             return PlainTextResponse("Invalid ID\n", 400)
         if (ticket := self._queue.find(ticket_id)) is not None:
-            await asyncio.wait([asyncio.wrap_future(ticket.answered)], timeout=_HOLD_SECONDS)
+            answered = asyncio.wrap_future(ticket.answered)
+            await asyncio.wait([answered], timeout=_HOLD_SECONDS)
+            # the answer may come after this thread's end
+            answered.cancel()
         content = {"id": ticket_id, "status": self._queue.state(ticket_id)}
         return JSONResponse(content, headers={"Cache-Control": "no-cache, no-store"})
 

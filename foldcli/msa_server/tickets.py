@@ -108,6 +108,8 @@ class Ticket:
         self.unsearched = list(dict.fromkeys(record.sequence for record in records))
         self.is_running = False
         self.answered: Future[None] = Future()
+        # requests that no longer wait for it cannot cancel it
+        self.answered.set_running_or_notify_cancel()
         self._last_seen = time.monotonic()
 
     def see(self) -> None:
@@ -234,8 +236,9 @@ class TicketQueue:
 
     def _remove(self, ticket: Ticket) -> None:
         with self._lock:
-            self._waiting.pop(ticket.id, None)
-        ticket.answered.set_result(None)
+            if self._waiting.get(ticket.id) is ticket:
+                del self._waiting[ticket.id]
+                ticket.answered.set_result(None)
 
     def prune(self, seconds: float) -> None:
         """Remove the tickets that were answered before this time."""

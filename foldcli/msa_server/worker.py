@@ -199,23 +199,27 @@ class Worker(Thread):
         return batch
 
     def _search(self, batch: Sequence[tuple[Ticket, FastaRecord]], writers: ThreadPoolExecutor) -> None:
-        """Search a batch, and let other threads write the results of the tickets that it completes."""
+        """Search a batch; as soon as a ticket is searched, other threads write its results."""
         start = time.perf_counter()
         for ticket, _ in batch:
             ticket.is_running = True
         stage = self._stages.stage(batch[0][0].job)
         store = self._stages.store(stage)
-        unfinished = {query for _, query in batch if not store.is_finished("", chain_query(query))}
-        failed: set[Ticket] = set()
-        search = ChainSearch(stage, store, self._locks, len(batch))
-        for result in search.search_ahead(batch, lambda pair: [pair[1]]):
-            ticket, query = result.target
-            ticket.unsearched.remove(query.sequence)
-            if result.error is not None and ticket not in failed:
-                failed.add(ticket)
-                self._fail(ticket, result.error)
-            elif not ticket.unsearched and ticket not in failed:
-                writers.submit(self._write, ticket, store)
+        tickets_of: dict[str, list[Ticket]] = {}
+        for ticket, query in batch:
+            tickets_of.setdefault(query.sequence, []).append(ticket)
+        chains = [FastaRecord(tickets[0].id, sequence) for sequence, tickets in tickets_of.items()]
+        unfinished = [chain for chain in chains if not store.is_finished("", chain_query(chain))]
+        failed: dict[Ticket, Exception] = {}
+        for chain, error in ChainSearch(stage, store, self._locks).search_each(chains):
+            for ticket in tickets_of[chain.sequence]:
+                ticket.unsearched.remove(chain.sequence)
+                if error is not None:
+                    failed.setdefault(ticket, error)
+                elif not ticket.unsearched and ticket not in failed:
+                    writers.submit(self._write, ticket, store)
+        for ticket, error in failed.items():
+            self._fail(ticket, error)
         seconds = time.perf_counter() - start
         if unfinished:
             self.searched, self.seconds = self.searched + len(unfinished), self.seconds + seconds

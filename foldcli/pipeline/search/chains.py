@@ -133,7 +133,7 @@ class ChainSearch:
             logger.debug("%s", text)
             show_status(text)
             with measured_stage("search") as costs:
-                errors = self._search_or_wait(unsearched)
+                errors = {key: error for key, error in self._search_or_wait(unsearched) if error is not None}
             cost = replace(costs[0], seconds=costs[0].seconds / len(waiting_targets))
             for target, queries in waiting_targets:
                 error = next((errors[key] for key in queries if key in errors), None)
@@ -196,36 +196,57 @@ class ChainSearch:
             if path.exists() and self.locks.try_acquire(path):
                 self.locks.release(path)
 
-    def _search_or_wait(self, unsearched: Mapping[str, tuple[str, FastaRecord]]) -> dict[str, Exception]:
-        """Search chains, and wait for those that other runs are searching; return errors by fingerprint.
+    def search_each(self, chains: Sequence[FastaRecord]) -> Iterator[tuple[FastaRecord, Exception | None]]:
+        """Yield different chains as they are searched, each with its error if it has failed."""
+        unsearched: dict[str, tuple[str, FastaRecord]] = {}
+        chain_of: dict[str, FastaRecord] = {}
+        for chain in chains:
+            ((key, pair),) = self._named_queries([chain]).items()
+            chain_of[key] = chain
+            if self.store.is_finished(*pair):
+                self._remove_lock_of_killed_run(pair[1])
+                yield chain, None
+            else:
+                unsearched[key] = pair
+        for key, error in self._search_or_wait(unsearched):
+            yield chain_of[key], error
+
+    def _search_or_wait(
+        self, unsearched: Mapping[str, tuple[str, FastaRecord]]
+    ) -> Iterator[tuple[str, Exception | None]]:
+        """Search chains, and wait for those that other runs are searching.
 
         A run that waits for a chain holds no chain's lock, so that two runs do not wait for each other.
+
+        Yields:
+            The fingerprint of each chain, and its error if it has failed.
         """
         locked_elsewhere = {
             key: (name, query)
             for key, (name, query) in unsearched.items()
             if not self.locks.try_acquire(self.store.lock(query))
         }
-        errors = self._search_locked(
-            [pair for key, pair in unsearched.items() if key not in locked_elsewhere]
+        yield from self._search_locked(
+            {key: pair for key, pair in unsearched.items() if key not in locked_elsewhere}
         )
-        for name, query in locked_elsewhere.values():
+        for key, (name, query) in locked_elsewhere.items():
             if not self.locks.acquire(self.store.lock(query), name):
                 break
-            errors |= self._search_locked([(name, query)])
-        return errors
+            yield from self._search_locked({key: (name, query)})
 
-    def _search_locked(self, named_queries: Sequence[tuple[str, FastaRecord]]) -> dict[str, Exception]:
+    def _search_locked(
+        self, named_queries: Mapping[str, tuple[str, FastaRecord]]
+    ) -> Iterator[tuple[str, Exception | None]]:
         """Search chains whose locks are held, unless another run has just done so, and release the locks."""
-        errors = {}
         try:
-            unfinished = [pair for pair in named_queries if not self.store.is_finished(*pair)]
-            for result in self.stage.run(unfinished, self.store):
+            unfinished = {k: pair for k, pair in named_queries.items() if not self.store.is_finished(*pair)}
+            for key in named_queries.keys() - unfinished.keys():
+                yield key, None
+            results = self.stage.run(list(unfinished.values()), self.store)
+            for key, result in zip(unfinished, results, strict=True):
                 assert isinstance(result.query, FastaRecord)
-                if result.error is not None:
-                    errors[self.store.store.request.fingerprint(result.query)] = result.error
                 self.locks.release(self.store.lock(result.query))
+                yield key, result.error
         finally:
-            for _, query in named_queries:
+            for _, query in named_queries.values():
                 self.locks.release(self.store.lock(query))
-        return errors

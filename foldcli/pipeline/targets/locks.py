@@ -138,8 +138,10 @@ class TargetLocks:
 
     def is_held(self, path: Path) -> bool:
         """Return True if this process still holds the lock, and no other has taken it over as stale."""
+        # another thread may release it meanwhile
+        owner = self._owners.get(path)
         try:
-            return path in self._owners and LockOwner.read(path) == self._owners[path]
+            return owner is not None and LockOwner.read(path) == owner
         except FileNotFoundError:
             return False
 
