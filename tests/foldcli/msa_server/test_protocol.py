@@ -4,16 +4,18 @@ import base64
 import json
 import time
 import urllib.parse
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from foldcli.msa_server import app
 from foldcli.msa_server.results import ResultFiles
 from foldcli.msa_server.tickets import Ticket, TicketJob, TicketQueue
 from foldcli.msa_server.worker import SearchStages, Worker
 from foldcli.pipeline.targets.locks import TargetLocks
 from tests.foldcli.exports.conftest import GB1, UBIQUITIN
-from tests.foldcli.msa_server.conftest import QUERY, Client, Starter
+from tests.foldcli.msa_server.conftest import QUERY, TIMEOUT, Client, Starter
 
 NOBODY = "A" * 38
 
@@ -94,6 +96,31 @@ def test_limits_and_maintenance(start: Starter, tmp_path: Path) -> None:
     assert 'foldcli_submissions_total{status="RATELIMIT"} 1' in lines
     assert "foldcli_waiting_tickets 2" in lines and "foldcli_waiting_sequences 3" in lines
     assert json.loads(client.call("/health")[1])["waiting"] == 2
+
+
+def test_requests_for_a_state_wait_for_the_answer(
+    start: Starter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = start(tmp_path, searches=False)
+    ticket_id = server.client.submit()[1]["id"]
+    monkeypatch.setattr(app, "_HOLD_SECONDS", 0.1)
+    assert server.client.state(ticket_id) == "PENDING"
+    monkeypatch.setattr(app, "_HOLD_SECONDS", TIMEOUT)
+    with ThreadPoolExecutor() as clients:
+        states = [clients.submit(server.client.state, ticket_id) for _ in range(3)]
+        time.sleep(0.3)
+        assert not any(state.done() for state in states)
+        server.queue.fail(server.queue.waiting()[0], "failed")
+        assert [state.result() for state in states] == ["ERROR"] * 3
+
+
+def test_tickets_that_cannot_be_written_do_not_wait(start: Starter, tmp_path: Path) -> None:
+    ticket_id = start(tmp_path / "written", searches=False).client.submit()[1]["id"]
+    server = start(tmp_path / "full", searches=False, max_waiting=2)
+    (tmp_path / "full" / ticket_id).write_text("a file instead of the folder")
+    code, answer = server.client.submit()
+    assert code == 503 and answer["status"] == "MAINTENANCE" and not server.queue.waiting()
+    assert server.client.submit(mode="all")[1]["status"] == "PENDING"
 
 
 def test_tickets_of_an_ended_server_are_answered(start: Starter, tmp_path: Path) -> None:

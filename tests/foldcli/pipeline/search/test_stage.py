@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from foldcli.inputs.complexes import chain_query
 from foldcli.outputs.done import DoneRecord
 from foldcli.outputs.layout import FileKind, LayoutName, TargetFiles
 from foldcli.outputs.model_files import ModelResult
@@ -118,9 +119,11 @@ def test_first_batches_are_small_and_the_others_wait(tmp_path: Path) -> None:
     assert sizes == [FIRST_BATCH, 2 * FIRST_BATCH, 1]
 
 
-def test_errors_of_writing_stay_with_their_queries(tmp_path: Path) -> None:
+@pytest.mark.parametrize("write_threads", [0, 3])
+def test_errors_of_writing_stay_with_their_queries(tmp_path: Path, write_threads: int) -> None:
     searcher = LocalSearcher(build(tmp_path, f">ubq\n{UBIQUITIN}\n"), CpuEngine())
-    stage = SearchStage(searcher, AlignmentSettings(SearchSettings(), AlignmentFilter()), show_progress=False)
+    settings = AlignmentSettings(SearchSettings(), AlignmentFilter())
+    stage = SearchStage(searcher, settings, show_progress=False, write_threads=write_threads)
 
     class Store:
         def is_finished(self, name: str, query: FastaRecord) -> bool:
@@ -145,3 +148,18 @@ def test_chains_of_a_large_batch_are_searched_together(tmp_path: Path) -> None:
             search = ChainSearch(stage, store, locks, batch)
             assert [each.target for each in search.search_ahead(chains, lambda chain: [chain])] == chains
     assert searcher.__dict__["sizes"] == [7, 3, 3, 1]
+
+
+def test_chains_come_as_they_are_searched(tmp_path: Path) -> None:
+    searcher = LocalSearcher(build(tmp_path, f">ubq\n{UBIQUITIN}\n"), CpuEngine())
+    stage = SearchStage(searcher, AlignmentSettings(SearchSettings(), AlignmentFilter()), show_progress=False)
+    store = ChainStore(CacheStore(tmp_path / "cache", stage.request))
+    chains = [FastaRecord(f"c{k}", UBIQUITIN[k:]) for k in range(4)]
+    with TargetLocks(Event()) as locks:
+        search = ChainSearch(stage, store, locks)
+        assert list(search.search_each(chains[1:2])) == [(chains[1], None)]
+        searched = search.search_each(chains)
+        assert [next(searched) for _ in range(2)] == [(chains[1], None), (chains[0], None)]
+        assert not store.is_finished("", chain_query(chains[3]))
+        assert list(searched) == [(chain, None) for chain in chains[2:]]
+    assert not list(tmp_path.glob("cache/**/.lock"))

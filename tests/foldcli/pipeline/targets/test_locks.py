@@ -7,6 +7,7 @@ import sys
 import time
 from pathlib import Path
 from threading import Event, Thread
+from threading import enumerate as running_threads
 
 import pytest
 
@@ -97,6 +98,14 @@ def test_held_locks_are_renewed(tmp_path: Path) -> None:
         while path.stat().st_mtime_ns == before:
             assert time.monotonic() < deadline
             time.sleep(0.02)
+
+
+def test_locks_released_meanwhile_do_not_end_their_renewal(tmp_path: Path) -> None:
+    with TargetLocks(Event(), stale_seconds=1e-3) as locks:
+        for path in [tmp_path / str(number) / ".lock" for number in range(300)] * 10:
+            assert locks.try_acquire(path)
+            locks.release(path)
+        assert any(thread.name == "lock heartbeat" for thread in running_threads())
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"pid": 1}'])
