@@ -117,7 +117,7 @@ def test_requests_for_a_state_wait_for_the_answer(
 def test_tickets_that_cannot_be_written_do_not_wait(start: Starter, tmp_path: Path) -> None:
     ticket_id = start(tmp_path / "written", searches=False).client.submit()[1]["id"]
     server = start(tmp_path / "full", searches=False, max_waiting=2)
-    (tmp_path / "full" / ticket_id).write_text("a file instead of the folder")
+    (tmp_path / "full" / ticket_id / "job.json").mkdir(parents=True)
     code, answer = server.client.submit()
     assert code == 503 and answer["status"] == "MAINTENANCE" and not server.queue.waiting()
     assert server.client.submit(mode="all")[1]["status"] == "PENDING"
