@@ -1,13 +1,11 @@
-"""Latency of one query through a running server, compared with a search in a new process.
+"""Latency of one query through a running server, and the load of many clients.
 
-    python benchmarks/serve.py DB [--residues 300] [--times 100] [--processes 20] [--cold 3] [--device auto]
+    python benchmarks/serve.py DB [--residues 300] [--times 100] [--device auto]
     python benchmarks/serve.py DB --http-clients 500 [--kill]
 
-Starts `foldcli serve DB` and sends single queries, each cut from another target of the database, (a) over one
-open connection, (b) each through a new `foldcli search --server`; then (c) runs `foldcli search DB` without a
-server. Prints median and 95th percentile of the wall time, and of the time that the server spent searching;
-the rest is the socket, JSON and, for processes, Python's start and imports. The first result of each kind is
-printed separately, as it may compile kernels. Tables of (b) and (c) are compared byte by byte.
+Starts `foldcli serve DB` and sends single queries, each cut from another target of the database, over one
+open connection. Prints median and 95th percentile of the wall time, and of the time that the server spent
+searching; the rest is the socket and JSON. The first answer, which may compile kernels, is printed separately.
 
 With --http-clients N, starts `foldcli serve --http` instead. N clients submit a protein each, all at once,
 and ask every half second until they have the results. Prints the number of errors, the times to the first and
@@ -79,25 +77,6 @@ def server(arguments: Sequence[str], log: IO[str]) -> "Iterator[subprocess.Popen
         if process.wait() not in (0, -signal.SIGKILL):
             raise SystemExit("the server ended with an error")
     reader.wait()
-
-
-def seconds_of_searches(log: Path) -> list[float]:
-    """Return the search times that the server has logged, in seconds."""
-    return [float(match[1]) for match in re.finditer(r"hits, ([0-9.]+) s", log.read_text())]
-
-
-def row(name: str, walls: Sequence[float], searches: Sequence[float] = ()) -> None:
-    """Print a line of the table: the first value, then median and 95th percentile of the others, in ms."""
-
-    def pair(values: Sequence[float]) -> str:
-        if not values:
-            return f"{'':>10}{'':>10}"
-        ordered = sorted(values)
-        high = ordered[min(len(ordered) - 1, int(0.95 * len(ordered)))]
-        return f"{1e3 * statistics.median(ordered):10.1f}{1e3 * high:10.1f}"
-
-    rest = walls[1:] or walls
-    print(f"{name:<34}{len(walls):6}{1e3 * walls[0]:10.1f}{pair(rest)}{pair(searches[1:] or searches)}")
 
 
 def load_test(db: str, device: str, queries: Sequence[FastaRecord], seconds: float, kill: bool) -> None:
@@ -189,63 +168,36 @@ def answer_seconds(url: str, end: float, patient: bool, query: FastaRecord) -> f
 
 def main() -> None:
     arguments = parse_options(
-        __doc__, "db", residues=300, times=100, processes=20, cold=3, device="auto", seconds=60.0,
-        http_clients=0, kill=False
+        __doc__, "db", residues=300, times=100, device="auto", seconds=60.0, http_clients=0, kill=False
     )  # fmt: skip
     database = TargetDatabase.open(arguments.db)
     if arguments.http_clients:
         queries = queries_from(database, arguments.http_clients, arguments.residues)
         load_test(arguments.db, arguments.device, queries, arguments.seconds, arguments.kill)
         return
-    queries = queries_from(
-        database, max(arguments.times, arguments.processes, arguments.cold), arguments.residues
-    )
+    queries = queries_from(database, arguments.times, arguments.residues)
     with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(temporary)
-        for query in queries:
-            (folder / f"{query.id}.fasta").write_text(f">{query.header}\n{query.sequence}\n")
-
-        def search(query: FastaRecord, *database: str) -> tuple[float, bytes]:
-            out = folder / "hits.m8"
-            command = [*FOLDCLI, "search", str(folder / f"{query.id}.fasta"), *database, "-q", "-o", str(out)]
-            start = time.perf_counter()
-            subprocess.run([*command, "--overwrite"], check=True)
-            return time.perf_counter() - start, out.read_bytes()
-
-        socket, log = folder / "s.sock", folder / "log"
-        start = time.perf_counter()
-        with (
-            log.open("w") as stream,
-            server([arguments.db, "--socket", str(socket), "--device", arguments.device], stream),
-        ):
+        socket, log = Path(temporary) / "s.sock", Path(temporary) / "log"
+        options, start = ["--socket", str(socket), "--device", arguments.device], time.perf_counter()
+        with log.open("w") as stream, server([arguments.db, *options], stream):
             ready = time.perf_counter() - start
             remote = RemoteSearcher(socket)
-            connected, hits = [], 0
-            for query in queries[: arguments.times]:
+            seconds, hits = [], 0
+            for query in queries:
                 start = time.perf_counter()
                 ((_, query_hits),) = remote.search_many([query], SearchSettings())
-                connected.append(time.perf_counter() - start)
+                seconds.append(time.perf_counter() - start)
                 hits += len(query_hits)
-            through = [search(query, "--server", str(socket)) for query in queries[: arguments.processes]]
-        searched = seconds_of_searches(log)
-        cold = [
-            search(query, arguments.db, "--device", arguments.device) for query in queries[: arguments.cold]
-        ]
-
+        searching = [float(match[1]) for match in re.finditer(r"hits, ([0-9.]+) s", log.read_text())]
     hello = remote.hello
     print(f"{hello.database}: {hello.sequences:,} sequences, {hello.residues:,} residues, on {hello.device}")
     print(
-        f"queries of {arguments.residues} residues, {hits / arguments.times:.0f} hits each; "
-        f"ready in {ready:.1f} s"
+        f"{len(queries)} queries of {arguments.residues} residues, {hits / len(queries):.0f} hits each; "
+        f"ready in {ready:.1f} s, first answer {1e3 * seconds[0]:.1f} ms"
     )
-    print(
-        f"{'milliseconds':<34}{'n':>6}{'first':>10}{'median':>10}{'p95':>10}{'of which':>10}{'searching':>10}"
-    )
-    row("one open connection", connected, searched[: arguments.times])
-    row("a process per query, --server", [wall for wall, _ in through], searched[arguments.times :])
-    row("a process per query, no server", [wall for wall, _ in cold])
-    same = sum(one == other for (_, one), (_, other) in zip(through, cold, strict=False))
-    print(f"tables with and without server: {same} of {min(len(through), len(cold))} equal")
+    for name, values in (("others", seconds[1:]), ("searching alone", searching[1:])):
+        high = statistics.quantiles(values, n=20)[-1]
+        print(f"{name}: median {1e3 * statistics.median(values):.1f} ms, 95 % within {1e3 * high:.1f} ms")
 
 
 if __name__ == "__main__":
