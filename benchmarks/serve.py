@@ -5,7 +5,7 @@
 
 Starts `foldcli serve DB` and sends single queries, each cut from another target of the database, over one
 open connection. Prints median and 95th percentile of the wall time, and of the time that the server spent
-searching; the rest is the socket and JSON. The first answer, which may compile kernels, is printed separately.
+searching; the rest is the socket and JSON. The first answer may compile kernels, so it is printed separately.
 
 With --http-clients N, starts `foldcli serve --http` instead. N clients submit a protein each, all at once,
 and ask every half second until they have the results. Prints the number of errors, the times to the first and
