@@ -93,6 +93,8 @@ def load_test(db: str, device: str, queries: Sequence[FastaRecord], seconds: flo
         assert match is not None
         address, answers = match[1], []
         print(f"server ready: {time.perf_counter() - start:.2f} s", flush=True)
+        # otherwise each client reads the system's certificates
+        urllib.request.install_opener(urllib.request.build_opener())
         start = time.perf_counter()
         with ThreadPoolExecutor(len(queries)) as clients:
             client = partial(answer_seconds, f"http://{address}", start + seconds, kill)

@@ -31,6 +31,8 @@ from msa.gpu.device.hardware import has_nvidia_hardware
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 # of a GPU's free memory, for the searches
 _GPU_SHARE = 0.9
+# largest number of processes that make the texts of alignments, while the next batch is searched on a GPU
+_TEXT_PROCESSES = 4
 # connections that wait for the server to accept them
 _BACKLOG = 2048
 
@@ -100,7 +102,8 @@ class HttpService:
         if device == "auto" and not has_nvidia_hardware():
             device = "cpu"
         path, *further = (str(each.path) for each in (database, *database.companions))
-        process = SearchProcess(path, device, _GPU_SHARE, further)
+        texts = min(_TEXT_PROCESSES, self.threads // 2)
+        process = SearchProcess(path, device, _GPU_SHARE, further, 0 if device == "cpu" else texts)
         searcher = process.open(database, cached(partial(make_joined, self.source, database, _GPU_SHARE)))
         return SearchStages.of(database, searcher, self.cache, self.threads)
 

@@ -34,10 +34,10 @@ from msa.io.fasta import FastaRecord
 # intended time for the search of a batch: a new ticket waits for it, and small batches take longer for each
 _BATCH_SECONDS = 4.0
 _MAX_BATCH = 256
-# query residues × target residues that a GPU and CPU threads search in a second, for the size of the first
-# batch; a batch that takes less than a second measures mostly what each batch takes
+# query residues × target residues that a GPU and CPU threads search in a second, for the size of batches
 _GPU_SPEED, _CPU_SPEED = 6e12, 1e10
-_MIN_MEASURED_SECONDS = 1.0
+# seconds of a batch from which its speed counts instead; a GPU is slow in small batches
+_GPU_MEASURED_SECONDS, _CPU_MEASURED_SECONDS = 8.0, 1.0
 _PRUNE_SECONDS = 3600.0
 _RESULT_THREADS = 4
 
@@ -128,7 +128,9 @@ class Worker(Thread):
         self._queue, self._stages, self._results = queue, stages, results
         self._locks, self._keep_seconds = locks, keep_seconds
         self._stopped = False
-        speed = _GPU_SPEED if stages.drives_gpus else _CPU_SPEED
+        speed, self._measured_seconds = (
+            (_GPU_SPEED, _GPU_MEASURED_SECONDS) if stages.drives_gpus else (_CPU_SPEED, _CPU_MEASURED_SECONDS)
+        )
         self._residues_per_second = speed / max(1, stages.database.total_residues)
         self.ready: Future[None] = Future()
         self.failure: Future[None] = Future()
@@ -223,7 +225,7 @@ class Worker(Thread):
         seconds = time.perf_counter() - start
         if unfinished:
             self.searched, self.seconds = self.searched + len(unfinished), self.seconds + seconds
-            if seconds > _MIN_MEASURED_SECONDS:
+            if seconds > self._measured_seconds:
                 self._residues_per_second = sum(len(query.sequence) for query in unfinished) / seconds
         tickets = len({ticket for ticket, _ in batch})
         logger.info("%d sequences of %d tickets, %.3f s", len(batch), tickets, seconds)

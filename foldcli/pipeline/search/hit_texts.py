@@ -2,14 +2,21 @@
 
 import io
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import IO, TypeAlias
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import IO, Any, TypeAlias
 
+from foldcli.logs import logger
 from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
 from msa.alignments.a3m import write_a3m
 from msa.alignments.alignment_filter import alignment_hits
 from msa.alignments.m8 import DEFAULT_COLUMNS, write_m8
 from msa.alignments.stockholm import write_stockholm
+from msa.base.errors import InputError
+from msa.base.services.pool import ServicePool
+from msa.database.database import TargetDatabase
+from msa.database.manifest import DatabaseManifest
 from msa.engines.hits import Hit, Hits
 from msa.io.fasta import FastaRecord
 
@@ -79,3 +86,37 @@ def alignment_text(query: FastaRecord, hits: FoundHits, settings: AlignmentSetti
     text = io.StringIO()
     write_alignment(text, query, hits, settings)
     return text.getvalue()
+
+
+def make_texts(
+    query: FastaRecord, hits: Hits, settings: AlignmentSettings, processes: ServicePool | None
+) -> HitTexts:
+    """Make the texts of a query's hits, if possible in a process of the pool, which opens the database."""
+    database = hits.source
+    if processes is None or not isinstance(database, TargetDatabase) or not database.can_reopen:
+        return HitTexts.of_hits(query, hits, settings)
+    nothing: Any = None
+    sent = replace(hits, source=nothing, filtered=None)
+    try:
+        return processes.submit(_texts_of, (database.path, database.manifest, query, sent, settings)).result()
+    except (ChildProcessError, InputError) as error:
+        logger.debug("%s: making its texts in the process of the searches: %s", query.id, error)
+        return HitTexts.of_hits(query, hits, settings)
+
+
+def _texts_of(
+    request: tuple[Path, DatabaseManifest, FastaRecord, Hits, AlignmentSettings],
+) -> HitTexts:
+    """Make texts in a process of the pool.
+
+    Raises:
+        InputError: the database has been replaced.
+    """
+    path, manifest, query, hits, settings = request
+    database = _opened(path)
+    if database.manifest != manifest:
+        raise InputError("was replaced after it had been opened", path)
+    return HitTexts.of_hits(query, replace(hits, source=database), settings)
+
+
+_opened = cache(TargetDatabase.open)

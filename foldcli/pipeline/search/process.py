@@ -61,12 +61,15 @@ class SearchProcess:
     Args:
         gpu_share: largest share of the GPU's free memory to use.
         further: folders of further databases; see `JoinedSearcher`.
+        text_processes: processes that make texts; 0 for threads, which wait for those that drive a GPU.
     """
 
-    def __init__(self, db: str, device: str, gpu_share: float, further: Sequence[str] = ()) -> None:
+    def __init__(
+        self, db: str, device: str, gpu_share: float, further: Sequence[str] = (), text_processes: int = 0
+    ) -> None:
         explicit = device if device == "cpu" else f"cuda:{','.join(map(str, gpu_numbers(device)))}"
         entry = "foldcli.pipeline.search.worker:SearchHandler"
-        arguments = (db, explicit, gpu_share, tuple(further))
+        arguments = (db, explicit, gpu_share, tuple(further), text_processes)
         self.service = Service(entry, *arguments, ended=_ended, **WORKER_OPTIONS)
         self._opened = self.service.request("open")
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from foldcli.logs import logger
 from foldcli.pipeline.processes.background import map_in_threads
+from foldcli.pipeline.processes.worker_pool import WorkerPool
 from msa.gpu.device.hardware import gpu_numbers
 from msa.gpu.device.opening import allows_several_processes, open_in_background
 from msa.io.fasta import FastaRecord
@@ -29,6 +30,8 @@ class SearchHandler:
     Args:
         device: "cpu", or GPUs by their numbers.
         gpu_share: largest share of the GPUs' free memory to use.
+        further: see `SearchProcess`.
+        text_processes: see `SearchProcess`.
     """
 
     def __init__(
@@ -38,6 +41,7 @@ class SearchHandler:
         device: str,
         gpu_share: float,
         further: tuple[str, ...] = (),
+        text_processes: int = 0,
     ) -> None:
         # the other process reports errors and draws the progress
         sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115
@@ -45,6 +49,7 @@ class SearchHandler:
         self._db, self._device, self._gpu_share, self._further = db, device, gpu_share, further
         self._searcher: LocalSearcher | JoinedSearcher | None = None
         self._first: LocalSearcher | None = None
+        self._text_processes = WorkerPool(text_processes) if text_processes else None
 
     def open(self) -> tuple[dict[str, str], bool]:
         """Open the databases and the device; return their checksums, and whether GPUs search.
@@ -73,13 +78,15 @@ class SearchHandler:
         self, queries: list[FastaRecord], settings: "AlignmentSettings", with_further: bool
     ) -> "Iterator[HitTexts]":
         """Search the first database or all, and yield the texts of each query's hits."""
-        from foldcli.pipeline.search.hit_texts import MAX_TEXT_THREADS, HitTexts
+        from foldcli.pipeline.search.hit_texts import MAX_TEXT_THREADS, make_texts
 
         searcher = self._searcher if with_further else self._first
         assert searcher is not None
         found = searcher.search_many(queries, settings.search, self.report)
         threads = min(settings.search.threads, MAX_TEXT_THREADS)
-        yield from map_in_threads(lambda pair: HitTexts.of_hits(*pair, settings), found, threads)
+        yield from map_in_threads(
+            lambda pair: make_texts(*pair, settings, self._text_processes), found, threads
+        )
 
     def report(self, done: int, total: int | None) -> None:
         """Report the progress of a search, unless that was done just before."""

@@ -2,9 +2,11 @@
 
 import logging
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -12,9 +14,10 @@ from pathlib import Path
 import pytest
 
 from foldcli.logs import logger
+from foldcli.pipeline.processes.worker_pool import WorkerPool
 from foldcli.pipeline.search import process as search_process
 from foldcli.pipeline.search import worker as search_worker
-from foldcli.pipeline.search.hit_texts import FoundHits, HitTexts, alignment_text, table_text
+from foldcli.pipeline.search.hit_texts import FoundHits, HitTexts, alignment_text, make_texts, table_text
 from foldcli.pipeline.search.joined import make_joined, open_joined
 from foldcli.pipeline.search.process import ProcessSearcher, SearchProcess, SearchProcessEnded, needs_process
 from foldcli.pipeline.search.searcher import DatabaseSource, LocalSearcher
@@ -73,8 +76,9 @@ def assert_equal(
         assert alignment_text(query, hits, SETTINGS) == alignment_text(query, reference, SETTINGS)
 
 
-def test_hits_are_those_of_a_search_in_this_process(folder: Path) -> None:
-    searcher = opened(SearchProcess(str(folder), "cpu", 0.5), folder)
+@pytest.mark.parametrize("text_processes", [0, 2])
+def test_hits_are_those_of_a_search_in_this_process(folder: Path, text_processes: int) -> None:
+    searcher = opened(SearchProcess(str(folder), "cpu", 0.5, (), text_processes), folder)
     assert searcher.checksums == here(folder).checksums
     steps: list[tuple[int, int | None]] = []
     found = list(searcher.search_texts(QUERIES, SETTINGS, lambda n, total: steps.append((n, total))))
@@ -82,6 +86,28 @@ def test_hits_are_those_of_a_search_in_this_process(folder: Path) -> None:
     assert all(isinstance(hits, HitTexts) for _, hits in found)
     assert steps and all(total == 6 for _, total in steps)
     assert_equal(list(searcher.search_texts(QUERIES[1:], SETTINGS)), folder, QUERIES[1:])
+
+
+def test_texts_of_processes(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copytree(folder, tmp_path / "db")
+    ((query, hits),) = here(tmp_path / "db").search_many(QUERIES[:1], SETTINGS.search)
+    expected, pool = HitTexts.of_hits(query, hits, SETTINGS), WorkerPool(1)
+    with monkeypatch.context() as patch:
+        patch.setattr(HitTexts, "of_hits", pytest.fail)
+        assert make_texts(query, hits, SETTINGS, pool) == expected
+    (service,) = pool._services.values()
+    service.process.send_signal(signal.SIGSTOP)
+    threading.Timer(0.3, service.process.kill).start()
+    assert make_texts(query, hits, SETTINGS, pool) == expected
+    pool.close()
+    # a process that opens the database after it has been replaced
+    (tmp_path / "t.fasta").write_text(f">z\n{UBIQUITIN}\n" * 3)
+    build_database([tmp_path / "t.fasta"], tmp_path / "other", BuildSettings(threads=1))
+    shutil.rmtree(tmp_path / "db")
+    (tmp_path / "other").rename(tmp_path / "db")
+    pool = WorkerPool(1)
+    assert make_texts(query, hits, SETTINGS, pool) == expected
+    pool.close()
 
 
 @pytest.mark.gpu
