@@ -15,6 +15,7 @@ from features.alphafold3.samples import load_sample, read_sample, sample_key, sa
 from features.alphafold3.template_rows import ChainTemplate, lay_templates, templates_of_hits
 from features.assembly.atoms import Atoms, build_atoms
 from features.assembly.job import Job, Polymer
+from features.assembly.notes import describe_surprises
 from features.assembly.tokens import build_tokens
 from features.cache.entry import CorruptEntryError
 from features.chemistry.residue_classes import MoleculeKind
@@ -130,7 +131,9 @@ def load_inputs(
         if found:
             _stage_search(target, store, job, chains, found)
         atoms = build_atoms(aligned.job)
-    _add_facts(target, aligned, len(build_tokens(atoms)), len(atoms))
+    tokens = build_tokens(atoms)
+    _add_facts(target, aligned, len(tokens), len(atoms))
+    _warn(target, describe_surprises(atoms, tokens))
     templates: dict[str, list[ChainTemplate]] = {}
     used: tuple[UsedTemplate, ...] = ()
     if with_templates and features.templates is not None:
