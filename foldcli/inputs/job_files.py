@@ -335,6 +335,8 @@ def boltz_templates(
 def _checked_template(mapping: MappingWithLines, path: str) -> MappingWithLines:
     """Return a template, after checking that it asks for nothing that is not supported."""
     check_keys(mapping, _BOLTZ_TEMPLATE_KEYS, path)
+    if "pdb" in mapping and "cif" in mapping:
+        raise InputError("both 'cif' and 'pdb' are given", path, mapping.line_of("pdb"))
     find_unsupported(mapping, {"threshold": "templates enforced by a potential"}, path)
     if read_flag(mapping, "force", path):
         raise InputError("templates enforced by a potential (force) are not supported", path, mapping.line)

@@ -123,6 +123,7 @@ def _templates(chain: MappingWithLines, sequence: str, path: str) -> tuple[OwnTe
     """Return the templates of a chain from the structure files that it names; None if it names none."""
     key, chain_key = "template_cif_paths", "template_cif_chain_ids"
     if not chain.get(key):
+        find_unsupported(chain, {chain_key: "chains of templates without template_cif_paths"}, path)
         return None
     files, line = chain[key], chain.line_of(key)
     files = files if isinstance(files, list) else [files]

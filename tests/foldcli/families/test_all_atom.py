@@ -192,3 +192,19 @@ def test_two_ranks_predict_what_one_predicts(run: Run, parameters: Path, tmp_pat
         structures = [gemmi.read_structure(str(x)) for x in (path, tmp_path / "two/job" / path.name)]
         first, second = ([atom.pos for chain in x[0] for res in chain for atom in res] for x in structures)
         assert max(a.dist(b) for a, b in zip(first, second, strict=True)) < 0.01
+
+
+def test_templates_of_a_job_are_recorded_without_a_search(run: Run, tmp_path: Path) -> None:
+    file = Path(__file__).parents[2] / "features/templates/data/1a8o.cif.gz"
+    used = {"mmcifPath": str(file), "queryIndices": [0, 1, 2], "templateIndices": [0, 1, 2]}
+    protein = {"id": "A", "sequence": "MDIRQG", "unpairedMsa": "", "pairedMsa": ""}
+    protein["templates"] = [used, used | {"queryIndices": [], "templateIndices": []}]
+    (tmp_path / "t.json").write_text(json.dumps({"name": "t", "sequences": [{"protein": protein}]}))
+    assert run("predict", tmp_path / "t.json", samples=1).exit_code == 0
+    folder = tmp_path / "out" / "t"
+    (fact,) = json.loads((folder / "t.done.json").read_text())["facts"]["templates"]
+    assert (fact["chain"], fact["id"], fact["identity"]) == ("A", "1_A", 1.0)
+    rows = [line.split("\t") for line in (folder / "t_templates.tsv").read_text().splitlines()]
+    assert [row[1:3] for row in rows[1:]] == [["1_A", "1"], ["2_A", "no"]]
+    (model,) = folder.glob("t_unrelaxed_rank_*.cif")
+    assert "_ma_template_details." in model.read_text()

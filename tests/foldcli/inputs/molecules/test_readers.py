@@ -114,10 +114,15 @@ def test_damaged_jobs_are_refused_with_their_line(change: dict[str, object], rea
 
 
 @pytest.mark.parametrize(
-    "section", ["properties:\n  - affinity: {binder: D}\n", "templates:\n  - cif: x.cif\n    force: true\n"]
+    "section",
+    [
+        "properties:\n  - affinity: {binder: D}\n",
+        "templates:\n  - cif: x.cif\n    force: true\n",
+        "templates:\n  - cif: x.cif\n    pdb: x.pdb\n",
+    ],
 )
 def test_what_does_not_work_yet_is_refused_by_name(section: str) -> None:
-    with pytest.raises(InputError, match=section.split(":")[0] + "|affinity"):
+    with pytest.raises(InputError, match=section.split(":")[0] + "|affinity|both 'cif' and 'pdb'"):
         parse_boltz_job((BOLTZ + section).encode(), "job.yaml", "job")
 
 
@@ -147,4 +152,15 @@ def test_queries_without_alignments_are_not_searched(switch: str) -> None:
 def test_ligands_of_two_descriptions_are_refused() -> None:
     chain = {"molecule_type": "ligand", "chain_ids": "A", "smiles": "CCO", "ccd_codes": ["ATP"]}
     with pytest.raises(InputError, match="both 'smiles' and 'ccd_codes'"):
+        openfold3_jobs(parsed({"queries": {"job": {"chains": [chain]}}}), "query.json")
+
+
+def test_chains_of_templates_without_files_are_refused() -> None:
+    chain = {
+        "molecule_type": "protein",
+        "chain_ids": "A",
+        "sequence": "MKVS",
+        "template_cif_chain_ids": ["A"],
+    }
+    with pytest.raises(InputError, match="chains of templates without template_cif_paths"):
         openfold3_jobs(parsed({"queries": {"job": {"chains": [chain]}}}), "query.json")
