@@ -206,6 +206,8 @@ def required_text(mapping: MappingWithLines, key: str, path: str) -> str:
     value = mapping.get(key)
     if not isinstance(value, str) or not value.strip():
         reason = f"{key!r} is not text" if value not in (None, "") else f"no {key!r}"
+        if isinstance(value, list):
+            reason += "; in YAML, quote text that begins with a bracket"
         raise InputError(reason, path, mapping.line_of(key))
     return value
 

@@ -164,3 +164,10 @@ def test_chains_of_templates_without_files_are_refused() -> None:
     }
     with pytest.raises(InputError, match="chains of templates without template_cif_paths"):
         openfold3_jobs(parsed({"queries": {"job": {"chains": [chain]}}}), "query.json")
+
+
+def test_smiles_in_brackets_are_to_be_quoted_in_yaml() -> None:
+    with pytest.raises(InputError, match="'smiles' is not text; in YAML, quote text"):
+        parse_boltz_job(BOLTZ.replace("smiles: CCO", "smiles: [Na+]").encode(), "job.yaml", "job")
+    quoted = parse_boltz_job(BOLTZ.replace("smiles: CCO", "smiles: '[Na+]'").encode(), "job.yaml", "job")
+    assert isinstance(quoted.entities[-1], Ligand) and quoted.entities[-1].smiles == "[Na+]"
