@@ -18,6 +18,10 @@ NONMETALS = frozenset(
 )  # fmt: skip
 
 
+STANDARD_RESIDUES = frozenset((*RESTYPE_NAMES, "A", "C", "G", "U", "N", "DA", "DC", "DG", "DT", "DN"))
+"""Codes of the residues that a sequence letter stands for; all others are HETATM in files."""
+
+
 class EntityKind(StrEnum):
     """The kind of an entity."""
 

@@ -67,7 +67,8 @@ class Settings:
         hidden: units of the hidden layer.
         dropout: fraction of them that is set to 0 in each step.
         substituted: fraction of neighbours that residues of possible homologs replace in each step, so that
-            the model cannot learn sequences by heart; 0 for the model in msa/profile.
+            the model cannot learn sequences by heart.
+        properties: numbers that describe a residue; all positions share them.
         composition_neighbours: positions on either side whose residues are the composition; 0 for all.
         batch: samples of each step.
         steps: number of steps.
@@ -78,9 +79,10 @@ class Settings:
     hidden: int = 256
     dropout: float = 0.2
     substituted: float = 0.3
+    properties: int = 10
     composition_neighbours: int = 25
     batch: int = 16_384
-    steps: int = 1_500
+    steps: int = 3_000
     rate: float = 4e-3
 
 
@@ -219,18 +221,21 @@ def train(samples: Samples, settings: Settings, device: str) -> dict[str, np.nda
         torch.from_numpy(array).to(device)
         for array in (samples.windows, samples.observed, samples.composition, samples.weights)
     )
-    embedding = parameter(0.1 * torch.randn(width * letters, settings.hidden))
+    residues = parameter(torch.randn(letters, settings.properties))
+    # standard deviation of the embedding: 0.1
+    scale = 0.1 / settings.properties**0.5
+    positions = parameter(scale * torch.randn(width, settings.properties, settings.hidden))
     bias = parameter(torch.zeros(settings.hidden))
     output = parameter(torch.zeros(settings.hidden, _RESIDUES))
     base = parameter(odds)
-    parameters = [embedding, bias, output, base]
-    optimizer = torch.optim.Adam(parameters, lr=settings.rate)
+    optimizer = torch.optim.Adam([residues, positions, bias, output, base], lr=settings.rate)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, settings.rate, total_steps=settings.steps + 1)
     offsets = letters * torch.arange(width, device=device)
     cumulated = torch.as_tensor(conditional.cumsum(axis=1), dtype=torch.float32, device=device)
     for step in range(settings.steps):
         batch = torch.randint(len(windows), (settings.batch,), device=device)
         window = substitute(windows[batch].long(), cumulated, settings.substituted)
+        embedding = (residues @ positions).flatten(0, 1)
         hidden = torch.nn.functional.embedding_bag(window + offsets, embedding, mode="sum") + bias
         hidden = torch.nn.functional.dropout(torch.relu(hidden), settings.dropout)
         scores = base[window[:, settings.neighbours]] + hidden @ output
@@ -243,13 +248,14 @@ def train(samples: Samples, settings: Settings, device: str) -> dict[str, np.nda
         schedule.step()
         if step % 250 == 249:
             print(f"step {step + 1}: {loss.item():.4f} nats per residue", flush=True)
-    arrays = [each.detach().cpu().numpy() for each in parameters]
+    embedding = (residues @ positions).flatten(0, 1)
+    arrays = [each.detach().cpu().numpy() for each in (embedding, bias, output, base)]
     # integers, so that their sum does not depend on the order in which a machine adds them
-    scale = np.float32(np.abs(arrays[0]).max() / np.iinfo(np.int16).max)
+    unit = np.float32(np.abs(arrays[0]).max() / np.iinfo(np.int16).max)
     return {
-        "embedding": np.rint(arrays[0] / scale).astype(np.int16).reshape(width, letters, -1),
-        "bias": np.rint(arrays[1] / scale).astype(np.int32),
-        "output": arrays[2] * scale,
+        "embedding": np.rint(arrays[0] / unit).astype(np.int16).reshape(width, letters, -1),
+        "bias": np.rint(arrays[1] / unit).astype(np.int32),
+        "output": arrays[2] * unit,
         "base": arrays[3],
     }
 

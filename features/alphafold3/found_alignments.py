@@ -19,9 +19,6 @@ from features.complexes.rows import DistinctRows, pair_entities, rows_of_species
 from msa.alignments.files import Alignment, parse_alignment
 from msa.base.errors import InputError
 
-# templates that the network sees; see `features.alphafold3.inputs.Settings`
-_MAX_TEMPLATES = 4
-
 
 @dataclass(frozen=True)
 class AlignedJob:
@@ -52,11 +49,6 @@ def add_alignments(
         _with_alignment(job, entity, found, notes) if isinstance(entity, Polymer) else entity
         for entity in job.entities
     )
-    notes += [
-        f"{_chains(polymer)}: of {len(polymer.templates):,} templates the first {_MAX_TEMPLATES} are used"
-        for polymer in _proteins(job)
-        if polymer.templates is not None and len(polymer.templates) > _MAX_TEMPLATES
-    ]
     return _with_paired_rows(replace(job, entities=entities), notes, settings)
 
 

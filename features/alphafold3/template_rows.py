@@ -18,7 +18,7 @@ from features.assembly.tokens import Tokens
 from features.chemistry import residue_classes, residues
 from features.chemistry.residue_classes import MoleculeKind
 from features.templates.candidates import TemplateHits
-from features.templates.own_templates import read_own_template
+from features.templates.own_templates import own_template_hits
 from features.templates.template_features import make_template_features
 from msa.base.residues import ATOM_ORDER
 
@@ -66,17 +66,6 @@ def templates_of_hits(hits: TemplateHits, count: int = 4) -> list[ChainTemplate]
     return templates_of_features(make_template_features(len(hits.query), placed), count)
 
 
-def own_templates(polymer: Polymer, count: int = 4) -> list[ChainTemplate]:
-    """Return the first templates that the user gives to a protein."""
-    result = []
-    for number, template in enumerate((polymer.templates or ())[:count], 1):
-        chain = read_own_template(template, number, polymer.chains[0])
-        pairs = np.array([template.query_positions, template.template_positions], np.int64).T
-        features = make_template_features(len(polymer.sequence), [(chain, pairs.reshape(-1, 2), 0.0)])
-        result += templates_of_features(features)
-    return result
-
-
 def lay_templates(
     atoms: Atoms, tokens: Tokens, found: Mapping[str, Sequence[ChainTemplate]], count: int = 4
 ) -> TemplateRows | None:
@@ -104,7 +93,8 @@ def lay_templates(
             templates = found.get(chain.entity.sequence, ())
         else:
             if chain.entity_index not in own:
-                own[chain.entity_index] = own_templates(chain.entity, count)
+                hits, _ = own_template_hits(chain.entity.sequence, chain.entity.templates, chain.name, count)
+                own[chain.entity_index] = templates_of_hits(hits, count)
             templates = own[chain.entity_index]
         columns = np.flatnonzero(token_chain == number)
         for row, template in enumerate(templates[:count]):

@@ -4,6 +4,7 @@ Atoms that leave when residues are linked are left out: those of polymer bonds i
 as the network's authors do, and one at each end of a declared bond.
 """
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -115,12 +116,10 @@ class _End:
 def _build_chains(job: Job) -> tuple[Chain, ...]:
     """Return every copy of every entity."""
     user_components = parse_components(job.components, job.path) if job.components else {}
-    names = {
-        smiles: f"LIG{index}"
-        for index, smiles in enumerate(
-            sorted({entity.smiles for entity in job.entities if isinstance(entity, Ligand) and entity.smiles})
-        )
-    }
+    user_components = {code.upper(): component for code, component in user_components.items()}
+    drawn = sorted({entity.smiles for entity in job.entities if isinstance(entity, Ligand) and entity.smiles})
+    free_names = (name for name in map("LIG{}".format, itertools.count()) if name not in user_components)
+    names = dict(zip(drawn, free_names, strict=False))
     chains: list[Chain] = []
     seen: set[str] = set()
     for index, entity in enumerate(job.entities):
@@ -145,7 +144,7 @@ def _entity_components(
 
     def read(code: str) -> Component:
         try:
-            return user_components.get(code) or read_component(code)
+            return user_components.get(code.upper()) or read_component(code)
         except UnknownComponent:
             raise UnknownComponent(code, *job.place_of(entity)) from None
 
@@ -199,6 +198,9 @@ def _resolve_bonds(job: Job, chains: Sequence[Chain]) -> list[tuple[_End, _End]]
         pair = frozenset((end.chain, end.residue.number, end.atom) for end in (first, second))
         if len(pair) == 1:
             raise InputError(f"bond of {bond.first} to itself", job.path, bond.line)
+        if first.residue is second.residue and isinstance(chains[first.chain].entity, Polymer):
+            reason = f"bond between {bond.first} and {bond.second}, which are atoms of one residue"
+            raise InputError(reason, job.path, bond.line)
         if pair in seen:
             raise InputError(f"two bonds between {bond.first} and {bond.second}", job.path, bond.line)
         seen.add(pair)
@@ -311,7 +313,10 @@ def _all_bonds(
             bonds.append(starts[id(residue)] + position[inner])
         if chain.kind == MoleculeKind.LIGAND:
             continue
-        for current, following in zip(chain.residues, chain.residues[1:], strict=False):
+        following_residues = list(chain.residues[1:])
+        if isinstance(chain.entity, Polymer) and chain.entity.is_cyclic and len(chain.residues) > 2:
+            following_residues.append(chain.residues[0])
+        for current, following in zip(chain.residues, following_residues, strict=False):
             link = _link(current, following)
             if link is not None:
                 pairs.append((row(current, link[0]), row(following, link[1])))

@@ -5,7 +5,7 @@ The dictionary comes with biotite. Hydrogens are left out everywhere, as the net
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import gemmi
 import numpy as np
@@ -37,6 +37,7 @@ class Component:
         model: float64 [A, 3], coordinates from a structure in Å; NaN where the dictionary has none.
         aliases: other names of its atoms that the dictionary gives, with the indices of the atoms.
         smiles: the SMILES string of a ligand drawn by the user.
+        given_name: its name in the user's file; None for components of the dictionary and drawn ones.
     """
 
     code: str
@@ -50,6 +51,7 @@ class Component:
     model: np.ndarray = field(repr=False)
     aliases: Mapping[str, int] = field(default_factory=dict, repr=False)
     smiles: str | None = None
+    given_name: str | None = None
 
     def __len__(self) -> int:
         return len(self.names)
@@ -94,6 +96,12 @@ def describe_component(code: str) -> tuple[str, str]:
     columns = [get_from_ccd("chem_comp", code.upper(), item) for item in ("name", "formula")]
     name, formula = ("" if column is None else _text(column)[0] for column in columns)
     return name, formula
+
+
+def one_letter_code(code: str) -> str:
+    """Return the letters that the dictionary gives a residue, such as S for SEP; "?" without."""
+    column = get_from_ccd("chem_comp", code.upper(), "one_letter_code")
+    return "?" if column is None else _text(column)[0]
 
 
 _ATOM_TEXT = ("atom_id", "alt_atom_id", "type_symbol", "pdbx_leaving_atom_flag")
@@ -141,7 +149,8 @@ def _parse_block(block: gemmi.cif.Block, code: str, atoms: int) -> Component:
         raise ValueError(f"an atom has a charge of more than {_MAX_CHARGE}")
     count = len(block.find_values(f"_chem_comp_bond.{_BOND_TEXT[0]}"))
     bonds = [_cif_column(block, f"_chem_comp_bond.{name}", count) for name in _BOND_TEXT]
-    return _build(code, _first(block, "_chem_comp.type"), text, numbers, bonds)
+    component = _build(code, _first(block, "_chem_comp.type"), text, numbers, bonds)
+    return replace(component, given_name=_first(block, "_chem_comp.name"))
 
 
 def _build(

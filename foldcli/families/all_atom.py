@@ -170,6 +170,7 @@ class AllAtom(Family):
         return AllAtomSettings(
             num_seeds=common.num_seeds,
             random_seed=common.random_seed,
+            replaces_seeds=common.replaces_seeds,
             extras=common.extras,
             stop_at_score=common.stop_at_score,
             rank=common.rank,

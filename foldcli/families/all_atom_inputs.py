@@ -15,6 +15,7 @@ from features.alphafold3.samples import load_sample, read_sample, sample_key, sa
 from features.alphafold3.template_rows import ChainTemplate, lay_templates, templates_of_hits
 from features.assembly.atoms import Atoms, build_atoms
 from features.assembly.job import Job, Polymer
+from features.assembly.notes import describe_surprises
 from features.assembly.tokens import build_tokens
 from features.cache.entry import CorruptEntryError
 from features.chemistry.residue_classes import MoleculeKind
@@ -130,12 +131,15 @@ def load_inputs(
         if found:
             _stage_search(target, store, job, chains, found)
         atoms = build_atoms(aligned.job)
-    _add_facts(target, aligned, len(build_tokens(atoms)), len(atoms))
+    tokens = build_tokens(atoms)
+    _add_facts(target, aligned, len(tokens), len(atoms))
+    _warn(target, describe_surprises(atoms, tokens))
     templates: dict[str, list[ChainTemplate]] = {}
     used: tuple[UsedTemplate, ...] = ()
-    if with_templates and features.templates is not None:
+    given = any(isinstance(entity, Polymer) and entity.templates for entity in job.entities)
+    if with_templates and (given or features.templates is not None):
         with target.stage("templates"), features.template_lock:
-            templates, used = _find_templates(target, features.templates, aligned.job)
+            templates, used = _find_templates(target, features, aligned.job)
     return AllAtomInputs(aligned.job, templates, used, features.settings.cache, atoms)
 
 
@@ -247,22 +251,29 @@ def _warn(target: TargetRun, notes: Sequence[str]) -> None:
 
 
 def _find_templates(
-    target: TargetRun, stage: Any, job: Job
+    target: TargetRun, features: FeatureServices, job: Job
 ) -> tuple[dict[str, list[ChainTemplate]], tuple[UsedTemplate, ...]]:
-    """Search templates for the proteins that do not name their own, and stage NAME_templates.tsv."""
+    """Search templates for the proteins that do not name their own, and stage NAME_templates.tsv.
+
+    Returns:
+        Templates that were found, by sequence, and those of all proteins in words.
+    """
     found: dict[str, Any] = {}
+    named = []
     for entity in job.entities:
-        if not isinstance(entity, Polymer) or entity.kind != MoleculeKind.PROTEIN or entity.sequence in found:
+        if not isinstance(entity, Polymer) or entity.kind != MoleculeKind.PROTEIN:
             continue
-        if entity.templates is None:
+        chain = entity.chains[0]
+        if entity.templates is not None:
+            named.append((chain, features.templates_of_chain(chain, entity.sequence, entity.templates)))
+        elif features.templates is not None and entity.sequence not in found:
             alignment = entity.alignment or parse_alignment(f">query\n{entity.sequence}\n".encode())
-            chain = entity.chains[0]
-            found[entity.sequence] = (
-                chain,
-                stage.find(f"{target.name}_{chain}", make_features([alignment]), len(found)),
+            deterministic = make_features([alignment])
+            found[entity.sequence] = features.templates.find(
+                f"{target.name}_{chain}", deterministic, len(found)
             )
-    named = list(found.values())
+            named.append((chain, found[entity.sequence]))
     record_templates(target, named)
-    templates = {sequence: templates_of_hits(each.hits) for sequence, (_, each) in found.items()}
+    templates = {sequence: templates_of_hits(each.hits) for sequence, each in found.items()}
     used = tuple(used for name, each in named for used in used_templates(name, each.hits)[:4])
     return templates, used

@@ -51,6 +51,13 @@ class FeatureServices(Protocol):
     def load(self, target: Any, with_templates: bool) -> tuple[dict[str, np.ndarray], Any]:
         """Return the AlphaFold2 features of a target, and the templates of a single chain."""
 
+    def templates_of_chain(self, name: str, sequence: str, templates: Sequence[Any]) -> Any:
+        """Return the templates that a job gives to a chain (`TargetTemplates`).
+
+        Raises:
+            InputError: a template cannot be read; names its place in the file.
+        """
+
 
 class DeviceMemory(Protocol):
     """The part of `foldcli.pipeline.network.device.NetworkMemory` that families use."""

@@ -8,7 +8,7 @@ from typing import Any, Literal, Protocol
 import click
 
 from foldcli.fingerprints import fingerprint
-from foldcli.options.common import value_or_default
+from foldcli.options.common import MAX_SEED, value_or_default
 from foldcli.params.parameters import OLD_MULTIMER_TYPES, ModelType
 from model.alphafold2.modules.config import MultimerConfig
 from model.checkpoints.network_folder import InputSizes
@@ -83,6 +83,7 @@ class JobSettings:
     Args:
         num_seeds: number of seeds; they are random_seed … random_seed + num_seeds − 1.
         random_seed: the first seed.
+        replaces_seeds: whether they replace the seeds that a job file names.
         extras: additional results to save for each model.
         stop_at_score: a target's remaining jobs are skipped once a model has a higher mean pLDDT.
         rank: the score that ranks models; see `foldcli.outputs.model_files.rank_models`.
@@ -91,11 +92,25 @@ class JobSettings:
 
     num_seeds: int = 1
     random_seed: int = 0
+    replaces_seeds: bool = False
     extras: tuple[Extra, ...] = ()
     stop_at_score: float = 100.0
     rank: Literal["auto", "plddt", "ptm", "multimer", "iptm"] = "auto"
     precision: Literal["bf16", "fp32"] = "fp32"
     kernels: Literal["fused", "reference"] = "reference"
+
+    @staticmethod
+    def seed_values(options: dict[str, Any]) -> dict[str, Any]:
+        """Return the fields of seeds from the values of `predict_options`.
+
+        Raises:
+            click.UsageError: a seed is too large.
+        """
+        count, first = options["num_seeds"], options["random_seed"]
+        values = {"num_seeds": value_or_default(count, 1), "random_seed": value_or_default(first, 0)}
+        if values["random_seed"] + values["num_seeds"] - 1 > MAX_SEED:
+            raise click.UsageError(f"--num-seeds: the last seed would be larger than {MAX_SEED}.")
+        return {**values, "replaces_seeds": count is not None or first is not None}
 
     @property
     def num_passes(self) -> int:
@@ -108,7 +123,7 @@ class JobSettings:
         Args:
             requested: the seeds that its job file names; used unless `num_seeds` or `random_seed` is set.
         """
-        if requested and (self.num_seeds, self.random_seed) == (1, 0):
+        if requested and not self.replaces_seeds and (self.num_seeds, self.random_seed) == (1, 0):
             return list(dict.fromkeys(requested))
         return list(range(self.random_seed, self.random_seed + self.num_seeds))
 
@@ -122,7 +137,7 @@ class JobSettings:
 
     def identity(self) -> dict[str, Any]:
         """Return the values that every prediction depends on: not the choice of jobs, extras or ranking."""
-        choices = ("num_seeds", "random_seed", "extras", "stop_at_score", "rank")
+        choices = ("num_seeds", "random_seed", "replaces_seeds", "extras", "stop_at_score", "rank")
         return {name: value for name, value in asdict(self).items() if name not in choices}
 
 
@@ -305,8 +320,7 @@ class NetworkOptions:
                 recycle_early_stop_tolerance=value_or_default(
                     tolerance, defaults.recycle_early_stop_tolerance
                 ),
-                num_seeds=options["num_seeds"],
-                random_seed=options["random_seed"],
+                **JobSettings.seed_values(options),
                 max_seq=max_seq,
                 max_extra_seq=max_extra_seq,
                 extras=tuple(extra for extra in EXTRAS if options[f"save_{extra}"]),

@@ -6,9 +6,8 @@ run.
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from features.assembly.job import OwnTemplate
 from foldcli.inputs.complexes import Complex, name_chains
@@ -21,6 +20,7 @@ from foldcli.inputs.json_with_lines import (
     parse_json_with_lines,
     parse_yaml_with_lines,
     read_chains,
+    read_flag,
     read_number,
     required_text,
     text_or_file,
@@ -33,7 +33,7 @@ from msa.base.errors import InputError
 from msa.io.fasta import FastaRecord, UnsupportedRecord, clean_sequence
 from msa.io.molecules import other_molecule
 
-_AF3_DIALECTS = ("alphafold3", "alphafoldserver")
+_AF3_VERSIONS = {"alphafold3": (1, 2, 3, 4), "alphafoldserver": (1,)}
 _AF3_JOB_KEYS = (
     "name", "modelSeeds", "sequences", "bondedAtomPairs", "userCCD", "userCCDPath", "dialect", "version",
 )  # fmt: skip
@@ -60,7 +60,6 @@ _BOLTZ_UNSUPPORTED_KINDS = {"rna": "RNA", "dna": "DNA", "ligand": "a ligand"}
 _BOLTZ_UNSUPPORTED_SECTIONS = {"constraints": "constraints", "properties": "properties"}
 _BOLTZ_TEMPLATE_KEYS = ("cif", "pdb", "chain_id", "template_id", "force", "threshold")
 _BOLTZ_PROTEIN_KEYS = ("id", "sequence", "msa", "modifications", "cyclic")
-_YAML_TRUE = ("true", "True", "TRUE", "yes", "on")
 
 
 @dataclass(frozen=True)
@@ -90,11 +89,8 @@ def parse_alphafold3(data: bytes, path: str) -> list[FastaRecord | Complex]:
 
 
 def _alphafold3_job(content: MappingWithLines, path: str) -> "_JobBuilder":
-    dialect = content.get("dialect")
-    if dialect is not None and dialect not in _AF3_DIALECTS:
-        reason = f"unknown dialect {dialect!r}: expected {' or '.join(_AF3_DIALECTS)}"
-        raise InputError(reason, path, content.line_of("dialect"))
     check_keys(content, _AF3_JOB_KEYS, path)
+    check_alphafold3_version(content, path)
     _check_alternatives(content, (("userCCD", "userCCDPath"),), path)
     job = _JobBuilder(required_text(content, "name", path), path, content.line)
     job.seeds = read_seeds(content, "modelSeeds", path)
@@ -110,6 +106,19 @@ def _alphafold3_job(content: MappingWithLines, path: str) -> "_JobBuilder":
     if content.get("bondedAtomPairs"):
         job.add_unsupported("bonds (bondedAtomPairs)")
     return job
+
+
+def check_alphafold3_version(content: MappingWithLines, path: str) -> None:
+    """Raise InputError for an unknown dialect of AlphaFold 3's format, or an unknown version of it."""
+    dialect = content.get("dialect", "alphafold3")
+    if not isinstance(dialect, str) or dialect not in _AF3_VERSIONS:
+        reason = f"unknown dialect {dialect!r:.40}: expected {' or '.join(_AF3_VERSIONS)}"
+        raise InputError(reason, path, content.line_of("dialect"))
+    version = content.get("version", 1)
+    if version not in _AF3_VERSIONS[dialect]:
+        known = ", ".join(map(str, _AF3_VERSIONS[dialect]))
+        reason = f"version {version!r:.20} of {dialect}: versions {known} are known"
+        raise InputError(reason, path, content.line_of("version"))
 
 
 def read_seeds(content: MappingWithLines, key: str, path: str) -> tuple[int, ...]:
@@ -147,14 +156,22 @@ def _add_alphafold3_protein(job: "_JobBuilder", entity: MappingWithLines) -> Non
 
 def _alphafold3_copies(entity: MappingWithLines, path: str) -> int:
     """Return the number of copies of a chain: AlphaFold Server has a count, AlphaFold 3 a list of ids."""
-    identifiers: Any = entity.get("id")
-    if isinstance(identifiers, list):
-        return len(identifiers)
+    if entity.get("id") is not None:
+        chains = read_chains(entity, "id", path)
+        check_count(entity, chains, path)
+        return len(chains)
     count = entity.get("count", 1)
     if not isinstance(count, int) or isinstance(count, bool) or not 1 <= count <= _MAX_COPIES:
         reason = f"count is {count!r:.40}: expected a number from 1 to {_MAX_COPIES:,}"
         raise InputError(reason, path, entity.line_of("count"))
     return count
+
+
+def check_count(entity: MappingWithLines, chains: Sequence[str], path: str) -> None:
+    """Raise InputError if the count of a molecule is not the number of its chain ids."""
+    if entity.get("count", len(chains)) != len(chains):
+        reason = f"count is {entity['count']!r:.40}, and 'id' has {len(chains)}"
+        raise InputError(reason, path, entity.line_of("count"))
 
 
 def _alphafold3_alignment(job: "_JobBuilder", entity: MappingWithLines) -> Alignment | None:
@@ -187,7 +204,7 @@ def alphafold3_templates(
     if entity.get("maxTemplateDate") is not None:
         logger.warning("%s:%d: maxTemplateDate is ignored", path, entity.line_of("maxTemplateDate"))
     if items is None:
-        return () if entity.get("useStructureTemplate") is False else None
+        return None if read_flag(entity, "useStructureTemplate", path, default=True) else ()
     if not isinstance(items, list):
         raise InputError("'templates' is not a list", path, line)
     result = []
@@ -236,6 +253,7 @@ def parse_boltz(data: bytes, path: str, name: str) -> list[FastaRecord | Complex
     """
     content = as_mapping(parse_yaml_with_lines(data, path), "the file", path, 1)
     check_keys(content, ("version", "sequences", "templates", *_BOLTZ_UNSUPPORTED_SECTIONS), path)
+    check_boltz_version(content, path)
     job = _JobBuilder(name, path, content.line)
     for kind, entity in read_entities(content, path):
         job.add_ids(entity)
@@ -256,13 +274,20 @@ def parse_boltz(data: bytes, path: str, name: str) -> list[FastaRecord | Complex
     return [job.build_query()]
 
 
+def check_boltz_version(content: MappingWithLines, path: str) -> None:
+    """Raise InputError for another version of Boltz's format than 1, which a file need not name."""
+    if content.get("version") not in (None, "1"):
+        reason = f"version {content['version']!r:.20}: only version 1 is known"
+        raise InputError(reason, path, content.line_of("version"))
+
+
 def _add_boltz_protein(job: "_JobBuilder", entity: MappingWithLines) -> None:
     check_keys(entity, _BOLTZ_PROTEIN_KEYS, job.path)
     identifiers = entity.get("id")
     if entity.get("modifications"):
         job.add_unsupported("modified residues")
     copies = len(identifiers) if isinstance(identifiers, list) else 1
-    if entity.get("cyclic", "false") in _YAML_TRUE:
+    if read_flag(entity, "cyclic", job.path):
         first = len(job.chains)
         job.cyclic.update(range(first, first + copies))
     job.add_chain(entity, copies, _boltz_alignment(job, entity))
@@ -310,8 +335,10 @@ def boltz_templates(
 def _checked_template(mapping: MappingWithLines, path: str) -> MappingWithLines:
     """Return a template, after checking that it asks for nothing that is not supported."""
     check_keys(mapping, _BOLTZ_TEMPLATE_KEYS, path)
+    if "pdb" in mapping and "cif" in mapping:
+        raise InputError("both 'cif' and 'pdb' are given", path, mapping.line_of("pdb"))
     find_unsupported(mapping, {"threshold": "templates enforced by a potential"}, path)
-    if mapping.get("force") in _YAML_TRUE:
+    if read_flag(mapping, "force", path):
         raise InputError("templates enforced by a potential (force) are not supported", path, mapping.line)
     return mapping
 

@@ -16,6 +16,7 @@ _MAX_DEPTH = 100
 _BRACKET = re.compile(r"[\[\]{}]")
 # YAML's spellings of "no value", unless they are quoted
 _YAML_NULL = ("", "~", "null", "Null", "NULL")
+_FLAGS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 _SURROGATE = re.compile("[\ud800-\udfff]")
 # the tokens of JSON needed to find the lines of objects and keys
 _TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\]:\n]')
@@ -205,6 +206,8 @@ def required_text(mapping: MappingWithLines, key: str, path: str) -> str:
     value = mapping.get(key)
     if not isinstance(value, str) or not value.strip():
         reason = f"{key!r} is not text" if value not in (None, "") else f"no {key!r}"
+        if isinstance(value, list):
+            reason += "; in YAML, quote text that begins with a bracket"
         raise InputError(reason, path, mapping.line_of(key))
     return value
 
@@ -234,6 +237,22 @@ def read_number(value: Any, name: str, path: str, line: int) -> int:
     if not isinstance(value, int) or isinstance(value, bool):
         raise InputError(f"{name!r} is {value!r:.40}: expected a whole number", path, line)
     return value
+
+
+def read_flag(mapping: MappingWithLines, key: str, path: str, default: bool = False) -> bool:
+    """Return true or false, which YAML has as text; the default if the key is absent.
+
+    Raises:
+        InputError: the value is neither.
+    """
+    value = mapping.get(key)
+    if value is None:
+        return default
+    flag = value if isinstance(value, bool) else _FLAGS.get(str(value).lower())
+    if flag is None:
+        reason = f"{key!r} is {value!r:.40}: expected true or false"
+        raise InputError(reason, path, mapping.line_of(key))
+    return flag
 
 
 def find_unsupported(mapping: MappingWithLines, descriptions: dict[str, str], path: str) -> None:

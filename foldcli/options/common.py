@@ -151,6 +151,10 @@ def parse_size(text: str) -> int | None:
     return int(number) * unit if number.isascii() and number.isdecimal() and int(number) else None
 
 
+MAX_SEED = 2**32 - 1
+"""The largest seed of a prediction."""
+
+
 def value_or_default(value: Any, default: Any) -> Any:
     """Return an option's value, or the default if it was not given."""
     return default if value is None else value

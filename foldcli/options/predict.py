@@ -8,7 +8,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from foldcli.options import common
-from foldcli.options.common import NumbersType, SizeType, combine, number_option
+from foldcli.options.common import MAX_SEED, NumbersType, SizeType, combine, number_option
 from foldcli.outputs.layout import LAYOUTS
 from foldcli.params.openfold3 import OPENFOLD3
 from foldcli.params.parameters import ALPHAFOLD2, TEMPLATE, default_method
@@ -169,8 +169,8 @@ jobs_option = click.option(
     help="Read the input as jobs of molecules for this network.",
 )
 seed_options = combine(
-    number_option("--num-seeds", numbers=click.IntRange(1), default=1, help="Number of seeds to run."),
-    number_option("--random-seed", numbers=click.IntRange(0), default=0, help="The first seed."),
+    number_option("--num-seeds", numbers=click.IntRange(1), default="1", help="Number of seeds to run."),
+    number_option("--random-seed", numbers=click.IntRange(0, MAX_SEED), default="0", help="The first seed."),
 )
 chains_type = NumbersType("ids of chains such as A,C", re.compile("[A-Za-z0-9]+").fullmatch, str)
 """The click type of `--cyclic A,C`."""

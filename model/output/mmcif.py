@@ -9,7 +9,7 @@ from model.output.cif import Cell, add, new_document
 from model.output.modelcif import UsedTemplate, add_protocol, add_scores, entity_type
 from model.output.provenance import Provenance
 from model.prediction import Prediction
-from model.structure import Chain, Entity, EntityKind, Structure
+from model.structure import STANDARD_RESIDUES, Chain, Entity, EntityKind, Structure
 
 _POLYMER_TYPES = {
     EntityKind.PROTEIN: "polypeptide(L)",
@@ -116,9 +116,10 @@ def _add_entities(block: gemmi.cif.Block, structure: Structure) -> None:
     polymers = [(n, entity) for n, entity in numbered if entity.kind.is_polymer]
     rows: list[Sequence[Cell]] = []
     for n, entity in polymers:
-        text, modified = _sequence_text(entity)
+        letters = ["X" if y == "UNK" else x for x, y in zip(entity.sequence, entity.codes, strict=True)]
+        text, modified = _sequence_text(entity.codes, letters, entity.kind)
         kind, strands = _POLYMER_TYPES[entity.kind], ",".join(names[n - 1])
-        rows.append((n, kind, "no", "yes" if modified else "no", text, entity.sequence, strands))
+        rows.append((n, kind, "no", "yes" if modified else "no", text, "".join(letters), strands))
     columns = "pdbx_seq_one_letter_code pdbx_seq_one_letter_code_can pdbx_strand_id"
     add(block, "_entity_poly", f"entity_id type nstd_linkage nstd_monomer {columns}", rows)
     add(block, "_entity_poly_seq", "entity_id num mon_id hetero", _residues_of(polymers))
@@ -141,17 +142,17 @@ def _residues_of(entities: Sequence[tuple[int, Entity]]) -> list[Sequence[Cell]]
     ]
 
 
-def _sequence_text(entity: Entity) -> tuple[str, bool]:
+def _sequence_text(codes: Sequence[str], sequence: Sequence[str], kind: EntityKind) -> tuple[str, bool]:
     """Return a sequence with the codes of modified residues, and all nucleotides of DNA, in brackets.
 
     Returns:
         The text, and whether a residue is modified.
     """
     letters, modified = [], False
-    for code, letter in zip(entity.codes, entity.sequence, strict=True):
-        is_standard = gemmi.find_tabulated_residue(code).is_standard()
+    for code, letter in zip(codes, sequence, strict=True):
+        is_standard = code in STANDARD_RESIDUES
         modified |= not is_standard
-        letters.append(letter if is_standard and entity.kind != EntityKind.DNA else f"({code})")
+        letters.append(letter if is_standard and kind != EntityKind.DNA else f"({code})")
     return "".join(letters), modified
 
 
@@ -251,9 +252,8 @@ def _add_atoms(block: gemmi.cif.Block, prediction: Prediction) -> None:
     structure = prediction.structure
     residue, chain = structure.atom_residue, structure.atom_chain
     polymer = structure.chain_is_polymer[chain]
-    standard = {code: gemmi.find_tabulated_residue(code).is_standard() for code in structure.components}
     codes = [str(code) for code in structure.residue_code[residue]]
-    is_standard = np.array([standard[code] for code in codes], bool)
+    is_standard = np.array([code in STANDARD_RESIDUES for code in codes], bool)
     numbers = [str(number) for number in structure.residue_number[residue]]
     chain_of_atom = [structure.chain_names[index] for index in chain]
     names = [str(name) for name in structure.atom_name]

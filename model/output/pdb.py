@@ -8,7 +8,7 @@ import numpy as np
 from model.chains import MAX_PDB_CHAINS
 from model.output.provenance import Provenance
 from model.prediction import Prediction
-from model.structure import EntityKind, Structure
+from model.structure import STANDARD_RESIDUES, EntityKind, Structure
 
 MAX_PDB_ATOMS, MAX_PDB_RESIDUES = 99_999, 9_999
 _POLYMER_TYPES = {
@@ -130,7 +130,7 @@ def _make_residue(name: str, number: int, chain: str, kind: EntityKind) -> gemmi
     residue.seqid = gemmi.SeqId(number, " ")
     residue.subchain = chain
     residue.entity_type = _entity_type(kind)
-    residue.het_flag = "A" if kind.is_polymer and gemmi.find_tabulated_residue(name).is_standard() else "H"
+    residue.het_flag = "A" if kind.is_polymer and name in STANDARD_RESIDUES else "H"
     if kind.is_polymer:
         residue.label_seq = number
     return residue

@@ -5,7 +5,7 @@ from typing import Any
 
 from features.assembly.job import Bond, Entity, Job, Ligand, Polymer
 from features.chemistry.residue_classes import MoleculeKind
-from foldcli.inputs.job_files import alphafold3_templates
+from foldcli.inputs.job_files import alphafold3_templates, check_alphafold3_version, check_count
 from foldcli.inputs.json_with_lines import MappingWithLines, text_or_file
 from foldcli.inputs.molecules.fields import (
     Refuse,
@@ -13,6 +13,7 @@ from foldcli.inputs.molecules.fields import (
     check_keys,
     check_query,
     clean_polymer,
+    find_unsupported,
     query_alignment,
     raise_error,
     read_bond,
@@ -33,7 +34,6 @@ from msa.base.errors import InputError
 JOB_KEYS = (
     "name", "modelSeeds", "sequences", "bondedAtomPairs", "userCCD", "userCCDPath", "dialect", "version",
 )  # fmt: skip
-_VERSIONS = {"alphafold3": (1, 2, 3, 4), "alphafoldserver": (1,)}
 _POLYMERS = {
     "protein": MoleculeKind.PROTEIN, "proteinChain": MoleculeKind.PROTEIN,
     "rna": MoleculeKind.RNA, "rnaSequence": MoleculeKind.RNA,
@@ -44,6 +44,13 @@ POLYMER_KEYS = (
     "pairedMsaPath", "templates", "glycans", "useStructureTemplate", "maxTemplateDate",
 )  # fmt: skip
 LIGAND_KEYS = ("id", "count", "ccdCodes", "smiles", "ligand", "ion", "description")
+# what only proteins have
+_OF_PROTEINS = {
+    "templates": "templates of nucleic acids",
+    "pairedMsa": "paired alignments of nucleic acids",
+    "pairedMsaPath": "paired alignments of nucleic acids",
+    "glycans": "glycans of nucleic acids",
+}
 _MAX_COPIES = 10_000
 
 
@@ -66,15 +73,7 @@ def alphafold3_jobs(content: Any, path: str, refuse: Refuse = raise_error) -> li
 
 def _job(content: MappingWithLines, path: str) -> Job:
     check_keys(content, JOB_KEYS, path)
-    dialect = content.get("dialect", "alphafold3")
-    if dialect not in _VERSIONS:
-        reason = f"unknown dialect {dialect!r}: expected {' or '.join(_VERSIONS)}"
-        raise InputError(reason, path, content.line_of("dialect"))
-    version = content.get("version", 1)
-    if version not in _VERSIONS[dialect]:
-        known = ", ".join(map(str, _VERSIONS[dialect]))
-        reason = f"version {version!r:.20} of {dialect}: versions {known} are known"
-        raise InputError(reason, path, content.line_of("version"))
+    check_alphafold3_version(content, path)
     items = read_entities(content, path)
     used = {name for _, entity in items if "id" in entity for name in read_chains(entity, "id", path)}
     free_names = (name for name in iterate_chain_names() if name not in used)
@@ -108,7 +107,9 @@ def _entity(kind: str, entity: MappingWithLines, free_names: Iterator[str], path
 def _chains(entity: MappingWithLines, free_names: Iterator[str], path: str) -> tuple[str, ...]:
     """Return the chain ids: those in the file, or with AlphaFold Server's count the next free ones."""
     if "id" in entity:
-        return read_chains(entity, "id", path)
+        chains = read_chains(entity, "id", path)
+        check_count(entity, chains, path)
+        return chains
     copies = read_number(entity.get("count", 1), "count", path, entity.line_of("count"))
     if not 1 <= copies <= _MAX_COPIES:
         reason = f"count is {copies}: expected a number from 1 to {_MAX_COPIES:,}"
@@ -121,6 +122,8 @@ def _polymer(kind: MoleculeKind, entity: MappingWithLines, free_names: Iterator[
     line = entity.line_of("sequence")
     sequence = clean_polymer(required_text(entity, "sequence", path), kind, path, line)
     is_protein = kind == MoleculeKind.PROTEIN
+    if not is_protein:
+        find_unsupported(entity, _OF_PROTEINS, path)
     code_key, position_key = (
         ("ptmType", "ptmPosition") if is_protein else ("modificationType", "basePosition")
     )

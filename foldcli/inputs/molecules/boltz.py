@@ -8,7 +8,7 @@ from typing import Any
 
 from features.assembly.job import Bond, Entity, Job, Ligand, Polymer
 from features.chemistry.residue_classes import MoleculeKind
-from foldcli.inputs.job_files import boltz_templates
+from foldcli.inputs.job_files import boltz_templates, check_boltz_version
 from foldcli.inputs.json_with_lines import MappingWithLines, decode_utf8, parse_yaml_with_lines
 from foldcli.inputs.molecules.fields import (
     as_mapping,
@@ -21,6 +21,7 @@ from foldcli.inputs.molecules.fields import (
     read_bond,
     read_chains,
     read_entities,
+    read_flag,
     read_modifications,
     read_named_alignment,
     required_text,
@@ -34,7 +35,6 @@ _UNSUPPORTED = {"properties": "properties such as affinity"}
 _POLYMERS = {"protein": MoleculeKind.PROTEIN, "rna": MoleculeKind.RNA, "dna": MoleculeKind.DNA}
 POLYMER_KEYS = ("id", "sequence", "msa", "modifications", "cyclic")
 LIGAND_KEYS = ("id", "ccd", "smiles")
-_TRUE = ("true", "True", "TRUE", "yes", "on")
 
 
 def parse_boltz_job(data: bytes, path: str, name: str) -> Job:
@@ -50,6 +50,7 @@ def parse_boltz_job(data: bytes, path: str, name: str) -> Job:
     """
     content = as_mapping(parse_yaml_with_lines(data, path), "the file", path, 1)
     check_keys(content, JOB_KEYS, path)
+    check_boltz_version(content, path)
     find_unsupported(content, _UNSUPPORTED, path)
     entities = tuple(_entity(kind, entity, path) for kind, entity in read_entities(content, path))
     entities = _add_templates(entities, content, path)
@@ -100,7 +101,7 @@ def _polymer(kind: MoleculeKind, entity: MappingWithLines, path: str) -> Polymer
         read_chains(entity, "id", path),
         read_modifications(entity, "ccd", "position", path),
         check_query(_alignment(entity, sequence, path), sequence, path, line),
-        is_cyclic=entity.get("cyclic", "false") in _TRUE,
+        is_cyclic=read_flag(entity, "cyclic", path),
         line=entity.line,
     )
 

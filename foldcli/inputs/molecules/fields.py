@@ -15,6 +15,7 @@ from foldcli.inputs.json_with_lines import (
     find_named_file,
     find_unsupported,
     read_chains,
+    read_flag,
     read_number,
     required_text,
 )
@@ -27,7 +28,7 @@ from msa.io.molecules import looks_like_nucleic_acid
 __all__ = [
     "as_mapping", "check_keys", "check_query", "clean_polymer", "find_named_file", "find_unsupported",
     "join_alignments", "query_alignment", "raise_error", "read_bond", "read_chains", "read_each",
-    "read_entities", "read_modifications", "read_named_alignment", "read_number", "read_seeds",
+    "read_entities", "read_flag", "read_modifications", "read_named_alignment", "read_number", "read_seeds",
     "required_text",
 ]  # fmt: skip
 

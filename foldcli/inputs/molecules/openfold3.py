@@ -17,10 +17,12 @@ from foldcli.inputs.molecules.fields import (
     find_named_file,
     find_unsupported,
     join_alignments,
+    query_alignment,
     raise_error,
     read_bond,
     read_chains,
     read_each,
+    read_flag,
     read_named_alignment,
     read_number,
     read_seeds,
@@ -99,6 +101,8 @@ def _entity(chain: MappingWithLines, query: MappingWithLines, path: str) -> Enti
     kind = MoleculeKind[text]
     names = read_chains(chain, "chain_ids", path)
     if kind == MoleculeKind.LIGAND:
+        if chain.get("smiles") and chain.get("ccd_codes"):
+            raise InputError("both 'smiles' and 'ccd_codes' are given", path, chain.line_of("ccd_codes"))
         if chain.get("smiles"):
             return Ligand(names, smiles=required_text(chain, "smiles", path).strip(), line=chain.line)
         return Ligand(names, read_chains(chain, "ccd_codes", path), line=chain.line)
@@ -107,7 +111,9 @@ def _entity(chain: MappingWithLines, query: MappingWithLines, path: str) -> Enti
     main, paired = (
         check_query(_alignment(chain, query, key, path), sequence, path, line) for key in ("main", "paired")
     )
-    cyclic = chain.get("cyclic", False) is True
+    if main is None and kind != MoleculeKind.DNA and not _uses(query, "main", path):
+        main = query_alignment(sequence)  # and no search
+    cyclic = read_flag(chain, "cyclic", path)
     modifications = _modifications(chain, path)
     templates = _templates(chain, sequence, path)
     return Polymer(kind, sequence, names, modifications, main, paired, templates, cyclic, chain.line)
@@ -117,6 +123,7 @@ def _templates(chain: MappingWithLines, sequence: str, path: str) -> tuple[OwnTe
     """Return the templates of a chain from the structure files that it names; None if it names none."""
     key, chain_key = "template_cif_paths", "template_cif_chain_ids"
     if not chain.get(key):
+        find_unsupported(chain, {chain_key: "chains of templates without template_cif_paths"}, path)
         return None
     files, line = chain[key], chain.line_of(key)
     files = files if isinstance(files, list) else [files]
@@ -152,7 +159,7 @@ def _alignment(chain: MappingWithLines, query: MappingWithLines, kind: str, path
     """Return the alignment of a chain from its files; None without, or if the query uses none."""
     key = f"{kind}_msa_file_paths"
     names = chain.get(key) or []
-    if not names or query.get("use_msas") is False or query.get(f"use_{kind}_msas") is False:
+    if not names or not _uses(query, kind, path):
         return None
     line = chain.line_of(key)
     names = names if isinstance(names, list) else [names]
@@ -160,6 +167,11 @@ def _alignment(chain: MappingWithLines, query: MappingWithLines, kind: str, path
         raise InputError(f"{key!r} is not a list of files", path, line)
     files = [file for name in sorted(names) for file in _files_of(path, name)]
     return join_alignments([read_named_alignment(path, file, line) for file in files])
+
+
+def _uses(query: MappingWithLines, kind: str, path: str) -> bool:
+    """Return whether a query uses main or paired alignments."""
+    return all(read_flag(query, key, path, default=True) for key in ("use_msas", f"use_{kind}_msas"))
 
 
 def _files_of(path: str, name: str) -> list[str]:

@@ -35,7 +35,7 @@ def build_structure(atoms: Atoms, tokens: Tokens) -> Structure:
     described = {code: describe(component) for code, component in components.items()}
     starts = np.ones(len(atoms), bool)
     starts[1:] = (np.diff(atoms.chain) != 0) | (np.diff(atoms.residue) != 0)
-    entities, chains = _entities(atoms.chains, described)
+    entities, chains = _entities(atoms, described)
     residue = np.cumsum(starts) - 1
     return Structure(
         entities=entities,
@@ -58,7 +58,8 @@ def build_structure(atoms: Atoms, tokens: Tokens) -> Structure:
 def describe(component: Component) -> ChemicalComponent:
     """Return a component with its name, its formula and the aromaticity of its bonds."""
     orders = _aromatic_orders(component)
-    name, formula = ("", "") if component.smiles is not None else describe_component(component.code)
+    is_local = component.smiles is not None or component.given_name is not None
+    name, formula = (component.given_name or "", "") if is_local else describe_component(component.code)
     return ChemicalComponent(
         code=component.code,
         type=component.type,
@@ -71,7 +72,7 @@ def describe(component: Component) -> ChemicalComponent:
             (int(first), int(second), *orders.get((int(first), int(second)), (int(order), False)))
             for first, second, order in component.bonds
         ),
-        in_dictionary=component.smiles is None and bool(name),
+        in_dictionary=not is_local and bool(name),
         smiles=component.smiles,
     )
 
@@ -98,23 +99,34 @@ def _aromatic_orders(component: Component) -> dict[tuple[int, int], tuple[int, b
 
 
 def _entities(
-    chains: tuple[JobChain, ...], components: dict[str, ChemicalComponent]
+    atoms: Atoms, components: dict[str, ChemicalComponent]
 ) -> tuple[tuple[Entity, ...], tuple[Chain, ...]]:
-    """Return the entities in the order of their first chains, and the chains."""
-    entities: dict[tuple[EntityKind, tuple[str, ...], str], int] = {}
-    result = []
-    for chain in chains:
+    """Return the entities in the order of their first chains, and the chains.
+
+    Ligands of the same components are one entity if their bonds are the same, too.
+    """
+    links: dict[int, list[tuple[tuple[int, str], ...]]] = {}
+    for bond in atoms.bonds[_joins_residues_of_a_ligand(atoms)]:
+        ends = sorted((int(atoms.residue[atom]), str(atoms.name[atom])) for atom in bond)
+        links.setdefault(int(atoms.chain[bond[0]]), []).append(tuple(ends))
+    entities: dict[tuple[object, ...], int] = {}
+    rows, result = [], []
+    for index, chain in enumerate(atoms.chains):
         codes = tuple(residue.component.code for residue in chain.residues)
         sequence = chain.entity.sequence if isinstance(chain.entity, Polymer) else ""
-        key = (_kind(chain, components), codes, sequence)
+        kind = _kind(chain, components)
+        key = kind, codes, sequence, tuple(sorted(links.get(index, ())))
+        if key not in entities:
+            rows.append(Entity(kind, codes, sequence, _describe_entity(kind, codes, components)))
         result.append(Chain(chain.name, entities.setdefault(key, len(entities))))
-    return (
-        tuple(
-            Entity(kind, codes, sequence, _describe_entity(kind, codes, components))
-            for kind, codes, sequence in entities
-        ),
-        tuple(result),
-    )
+    return tuple(rows), tuple(result)
+
+
+def _joins_residues_of_a_ligand(atoms: Atoms) -> np.ndarray:
+    """Return a mask of the bonds between two residues of one ligand, bool [B]."""
+    first, second = atoms.bonds.T
+    joins = (atoms.chain[first] == atoms.chain[second]) & (atoms.residue[first] != atoms.residue[second])
+    return np.asarray(joins & (atoms.kind[first] == MoleculeKind.LIGAND))
 
 
 def _kind(chain: JobChain, components: dict[str, ChemicalComponent]) -> EntityKind:

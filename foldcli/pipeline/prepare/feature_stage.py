@@ -1,13 +1,14 @@
 """The feature stage of a run: features and templates of targets of every kind."""
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from threading import Lock
 
 import numpy as np
 
+from features.assembly.job import OwnTemplate
 from features.cache.cache import read_entry
 from features.templates.table import write_template_table
 from foldcli.inputs.alignment_targets import AlignmentTarget
@@ -20,7 +21,12 @@ from foldcli.outputs.target import TargetRun
 from foldcli.outputs.templates import used_templates
 from foldcli.pipeline.prepare.complexes import ComplexStage
 from foldcli.pipeline.prepare.features import load_or_make_features, record_size
-from foldcli.pipeline.prepare.template_stage import TargetTemplates, TemplateStage, templates_of_job
+from foldcli.pipeline.prepare.template_stage import (
+    TargetTemplates,
+    TemplateStage,
+    templates_of_chain,
+    templates_of_job,
+)
 from foldcli.pipeline.search.chains import ChainStore
 from foldcli.pipeline.search.stores import TargetStore
 from foldcli.pipeline.targets.layouts import layout_of
@@ -75,6 +81,12 @@ class FeatureStage:
         features = self._load_features(target)
         with self.template_lock:
             return features, self._find_templates(target, features) if with_templates else None
+
+    def templates_of_chain(
+        self, name: str, sequence: str, templates: Sequence[OwnTemplate]
+    ) -> TargetTemplates:
+        """Return the templates that a job gives to a chain; see `FeatureServices`."""
+        return templates_of_chain(name, sequence, templates, self.templates)
 
     def _discard_stale_inputs(self, target: TargetRun) -> None:
         """Remove the staged alignment and templates of an earlier run with other input or settings."""

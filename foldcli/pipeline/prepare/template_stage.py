@@ -186,17 +186,24 @@ def templates_of_job(source: Any, stage: TemplateStage | None) -> dict[str, Targ
     given: Sequence[Sequence[OwnTemplate] | None] = getattr(source, "templates", ())
     if not given:
         return {}
+    sequences = source.sequence.split(":")
+    return {
+        name: templates_of_chain(name, sequence, templates, stage)
+        for name, sequence, templates in zip(chain_names(len(given)), sequences, given, strict=True)
+        if templates is not None
+    }
+
+
+def templates_of_chain(
+    name: str, sequence: str, templates: Sequence[OwnTemplate], stage: TemplateStage | None
+) -> TargetTemplates:
+    """Return the templates that a job file gives to a chain; see `templates_of_job`."""
     # imports gemmi, which runs without such templates load later
     from features.templates.own_templates import own_template_hits
 
     settings = TemplateSettings() if stage is None else stage.settings
-    result = {}
-    sequences = source.sequence.split(":")
-    for name, sequence, templates in zip(chain_names(len(given)), sequences, given, strict=True):
-        if templates is not None:
-            hits, unusable = own_template_hits(sequence, templates, name, settings.max_templates)
-            result[name] = TargetTemplates(hits, hit_features(hits), unusable)
-    return result
+    hits, unusable = own_template_hits(sequence, templates, name, settings.max_templates)
+    return TargetTemplates(hits, hit_features(hits), unusable)
 
 
 def warn_of_unused_templates(name: str, source: Any, reason: str) -> None:

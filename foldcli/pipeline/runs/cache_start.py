@@ -92,7 +92,7 @@ def _run_of_jobs(
         raise click.UsageError("--params: only all-atom networks have jobs of molecules; leave it out")
     family.check_options(values, ())
     templates = TemplateOptions.from_options(values, values["threads"])
-    seeds = JobSettings(num_seeds=values["num_seeds"], random_seed=values["random_seed"])
+    seeds = JobSettings(**JobSettings.seed_values(values))
     run = JobCacheRun(*settings, params=values["params"], templates=templates, seeds=seeds)
     search = settings.alignment.search
     targets = family.read_queries(QuerySources(inputs, search.comp_bias_corr, search.matrix), failures)

@@ -103,7 +103,7 @@ class RelaxOptions:
         num_models = options["num_relax"]
         if num_models is None:
             models = options["models"][: options["num_models"]]
-            num_models = len(models) * options["num_seeds"] if options["amber"] else 0
+            num_models = len(models) * (options["num_seeds"] or 1) if options["amber"] else 0
         return cls(num_models, options["use_gpu_relax"])
 
 

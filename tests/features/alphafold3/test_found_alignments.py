@@ -5,7 +5,7 @@ import pytest
 
 from features.alphafold3.found_alignments import add_alignments
 from features.alphafold3.inputs import Settings, build_sample
-from features.assembly.job import Job, Ligand, OwnTemplate, Polymer
+from features.assembly.job import Job, Ligand, Polymer
 from features.chemistry.residue_classes import MoleculeKind
 from features.complexes.pairing import PairingSettings
 from msa.alignments.files import parse_alignment
@@ -79,14 +79,6 @@ def test_alignments_of_the_job_stay() -> None:
     paired = job_of(Polymer(MoleculeKind.PROTEIN, FIRST, ("A",), paired=own), protein(SECOND, "C"))
     result = add_alignments(paired, FOUND)
     assert polymers(result.job)[1].paired is None and result.paired_rows == 1
-
-
-def test_templates_beyond_those_that_are_used_are_said() -> None:
-    template = OwnTemplate("", (), ())
-    polymer = Polymer(MoleculeKind.PROTEIN, FIRST, ("A", "B"), templates=(template,) * 5)
-    assert add_alignments(job_of(polymer), FOUND).notes == (
-        "chains A, B: of 5 templates the first 4 are used",
-    )
 
 
 def test_alignment_of_another_sequence_is_refused() -> None:

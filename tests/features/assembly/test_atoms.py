@@ -116,3 +116,47 @@ def test_two_chains_of_one_name_are_refused() -> None:
 def test_wildcards_of_smiles_are_refused() -> None:
     with pytest.raises(InvalidMolecule, match=r"job.json:.*'C\*' has '\*', which is no atom"):
         build_atoms(job(PROTEIN, Ligand(("B",), smiles="C*")))
+
+
+def test_ends_of_cyclic_chains_are_bonded_and_stay_tokens() -> None:
+    ring = Polymer(MoleculeKind.PROTEIN, "GCA", ("A",), is_cyclic=True)
+    atoms = build_atoms(job(ring))
+    (closing,) = (bond for bond in atoms.bonds if abs(int(np.diff(atoms.residue[bond])[0])) == 2)
+    assert sorted(atoms.name[closing]) == ["C", "N"]
+    assert build_tokens(atoms).count.tolist() == [4, 6, 5]
+
+
+def test_bonds_within_a_residue_of_a_polymer_are_refused() -> None:
+    with pytest.raises(
+        InputError, match=r"job\.json:9: bond between A:2:SG and A:2:CA, which are atoms of one"
+    ):
+        build_atoms(job(PROTEIN, bonds=[(("A", 2, "SG"), ("A", 2, "CA"))]))
+
+
+OWN = """data_{0}
+_chem_comp.id {0}
+_chem_comp.name 'my own'
+_chem_comp.type non-polymer
+loop_
+_chem_comp_atom.atom_id
+_chem_comp_atom.type_symbol
+SX S
+CX C
+loop_
+_chem_comp_bond.atom_id_1
+_chem_comp_bond.atom_id_2
+_chem_comp_bond.value_order
+SX CX SING
+"""
+
+
+@pytest.mark.parametrize(("defined", "named"), [("MYL", "myl"), ("myl", "MYL"), ("LIG", "LIG")])
+def test_components_of_the_user_go_before_the_dictionary_in_any_case(defined: str, named: str) -> None:
+    atoms = build_atoms(Job("x", (Ligand(("B",), (named,)),), components=OWN.format(defined)))
+    assert atoms.name.tolist() == ["SX", "CX"] and set(atoms.code) == {defined}
+
+
+def test_drawn_ligands_are_not_called_like_components_of_the_user() -> None:
+    entities = Ligand(("B",), ("LIG0",)), Ligand(("C",), smiles="CCO")
+    atoms = build_atoms(Job("x", entities, components=OWN.format("LIG0")))
+    assert atoms.code.tolist() == ["LIG0"] * 2 + ["LIG1"] * 3

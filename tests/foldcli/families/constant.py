@@ -117,6 +117,7 @@ class Constant(Family):
         return ConstantSettings(
             num_seeds=given.num_seeds,
             random_seed=given.random_seed,
+            replaces_seeds=given.replaces_seeds,
             stop_at_score=given.stop_at_score,
             steps=10 if options.num_recycles is None else options.num_recycles,
         )

@@ -192,3 +192,48 @@ def test_two_ranks_predict_what_one_predicts(run: Run, parameters: Path, tmp_pat
         structures = [gemmi.read_structure(str(x)) for x in (path, tmp_path / "two/job" / path.name)]
         first, second = ([atom.pos for chain in x[0] for res in chain for atom in res] for x in structures)
         assert max(a.dist(b) for a, b in zip(first, second, strict=True)) < 0.01
+
+
+def test_templates_of_a_job_are_recorded_without_a_search(run: Run, tmp_path: Path) -> None:
+    file = Path(__file__).parents[2] / "features/templates/data/1a8o.cif.gz"
+    used = {"mmcifPath": str(file), "queryIndices": [0, 1, 2], "templateIndices": [0, 1, 2]}
+    protein = {"id": "A", "sequence": "MDIRQG", "unpairedMsa": "", "pairedMsa": ""}
+    protein["templates"] = [used, used | {"queryIndices": [], "templateIndices": []}]
+    (tmp_path / "t.json").write_text(json.dumps({"name": "t", "sequences": [{"protein": protein}]}))
+    assert run("predict", tmp_path / "t.json", samples=1).exit_code == 0
+    folder = tmp_path / "out" / "t"
+    (fact,) = json.loads((folder / "t.done.json").read_text())["facts"]["templates"]
+    assert (fact["chain"], fact["id"], fact["identity"]) == ("A", "1_A", 1.0)
+    rows = [line.split("\t") for line in (folder / "t_templates.tsv").read_text().splitlines()]
+    assert [row[1:3] for row in rows[1:]] == [["1_A", "1"], ["2_A", "no"]]
+    (model,) = folder.glob("t_unrelaxed_rank_*.cif")
+    assert "_ma_template_details." in model.read_text()
+
+
+@pytest.mark.parametrize(
+    ("options", "seeds"),
+    [
+        ((), [7, 9]),
+        (("--random-seed", "0"), [0]),
+        (("--num-seeds", "1"), [0]),
+        (("--num-seeds", "2"), [0, 1]),
+    ],
+)
+def test_seeds_that_are_given_replace_those_of_a_job_even_if_they_are_the_default(
+    options: tuple[str, ...], seeds: list[int], run: Run, tmp_path: Path
+) -> None:
+    ion = {"name": "i", "modelSeeds": [7, 9], "sequences": [{"ligand": {"id": "A", "ccdCodes": ["MG"]}}]}
+    (tmp_path / "i.json").write_text(json.dumps(ion))
+    assert run("predict", tmp_path / "i.json", *options, samples=1).exit_code == 0
+    ranking = json.loads((tmp_path / "out/i/i.done.json").read_text())["ranking"]
+    assert sorted(int(model["tag"].split("_")[3]) for model in ranking) == seeds
+
+
+@pytest.mark.parametrize(
+    "options", [("--random-seed", "4294967296"), ("--random-seed", "4294967295", "--num-seeds", "2")]
+)
+def test_seeds_that_are_too_large_are_usage_errors(
+    options: tuple[str, ...], run: Run, tmp_path: Path
+) -> None:
+    result = run("predict", tmp_path / "job.fasta", *options)
+    assert result.exit_code == 2 and options[-2] in result.output

@@ -13,6 +13,8 @@ pytest.importorskip("biotite")
 
 from biotite.structure.io import pdbx
 
+from features.assembly.job import Job, Modification, Polymer
+from features.chemistry.residue_classes import MoleculeKind
 from model.output.mmcif import format_all_atom_mmcif
 from model.output.modelcif import UsedTemplate, format_pairwise_scores
 from model.output.pdb import format_all_atom_pdb, reason_against_pdb
@@ -253,3 +255,16 @@ def test_a_single_chain_has_no_iptm() -> None:
     summary = json.loads(format_summary_confidences(single))
     assert summary["iptm"] is None and summary["chain_iptm"] == [None]
     assert "iptm" not in json.loads(format_all_atom_scores(single))
+
+
+def test_residues_without_a_letter_are_in_brackets_and_unknown_ones_are_x() -> None:
+    modified = Polymer(MoleculeKind.PROTEIN, "MUCS", ("A",), (Modification(3, "SEC"),))
+    prediction = random_prediction(Job("x", (modified,)))
+    block = gemmi.cif.read_string(format_all_atom_mmcif(prediction, PROVENANCE)).sole_block()
+    (row,) = block.find("_entity_poly.", ["pdbx_seq_one_letter_code", "pdbx_seq_one_letter_code_can"])
+    assert list(row) == ["MX(SEC)S", "MXCS"]
+    assert list(block.find_values("_entity_poly.nstd_monomer")) == ["yes"]
+    groups = {x[0]: x[1] for x in block.find("_atom_site.", ["label_comp_id", "group_PDB"])}
+    in_pdb = gemmi.read_pdb_string(format_all_atom_pdb(prediction, PROVENANCE))[0]["A"]
+    assert groups == {"MET": "ATOM", "UNK": "ATOM", "SEC": "HETATM", "SER": "ATOM"}
+    assert [residue.het_flag for residue in in_pdb] == ["A", "A", "H", "A"]

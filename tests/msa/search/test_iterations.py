@@ -146,18 +146,17 @@ def test_query_with_unchanged_profile_leaves_the_search(
     assert [hit.id for hit in found[query]] == [hit.id for hit in search(query, database, settings)]
 
 
-@pytest.mark.parametrize(("max_seqs", "capped"), [(5, True), (14, False)])
 def test_limit_on_the_hits_of_a_query_that_leaves_the_search(
-    family: tuple[FastaRecord, TargetDatabase],
-    max_seqs: int,
-    capped: bool,
-    monkeypatch: pytest.MonkeyPatch,
+    family: tuple[FastaRecord, TargetDatabase], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Hits that could only have joined the family do not count."""
     monkeypatch.setattr(families.FamilyBuilder, "update", lambda *arguments: None)
-    settings = SearchSettings(num_iterations=2, evalue=1e-3, e_profile=10.0, max_seqs=max_seqs)
-    found = search(*family, settings)
-    assert len(found) == min(13, max_seqs) and found.capped == capped
+    settings = SearchSettings(num_iterations=2, evalue=1e-3, e_profile=10.0)
+    passing = len(search(*family, replace(settings, max_seqs=300)))
+    assert 5 < passing < len(search(*family, replace(settings, evalue=10.0, max_seqs=300))) - 1
+    for max_seqs, capped in ((5, True), (passing + 1, False)):
+        found = search(*family, replace(settings, max_seqs=max_seqs))
+        assert len(found) == min(passing, max_seqs) and found.capped == capped
 
 
 def test_search_uses_the_profile_of_a_profile_query(

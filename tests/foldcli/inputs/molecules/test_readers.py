@@ -102,6 +102,9 @@ def test_each_program_describes_the_same_molecules() -> None:
         ({"sequences": [{"polymer": {"id": "A"}}]}, "polymer"),
         ({"bondedAtomPairs": [[["A", 1, "CA"]]]}, "bond"),
         ({"sequences": [{"ligand": {"id": "A"}}]}, "ccdCodes"),
+        ({"sequences": [{"ligand": {"id": "A", "count": 3, "ccdCodes": ["MG"]}}]}, "count is 3"),
+        ({"sequences": [{"rna": {"id": "A", "sequence": "ACGU", "templates": [{}]}}]}, "templates of nucle"),
+        ({"dialect": ["alphafold3"]}, "unknown dialect"),
     ],
 )
 def test_damaged_jobs_are_refused_with_their_line(change: dict[str, object], reason: str) -> None:
@@ -111,8 +114,60 @@ def test_damaged_jobs_are_refused_with_their_line(change: dict[str, object], rea
 
 
 @pytest.mark.parametrize(
-    "section", ["properties:\n  - affinity: {binder: D}\n", "templates:\n  - cif: x.cif\n    force: true\n"]
+    "section",
+    [
+        "properties:\n  - affinity: {binder: D}\n",
+        "templates:\n  - cif: x.cif\n    force: true\n",
+        "templates:\n  - cif: x.cif\n    pdb: x.pdb\n",
+    ],
 )
 def test_what_does_not_work_yet_is_refused_by_name(section: str) -> None:
-    with pytest.raises(InputError, match=section.split(":")[0] + "|affinity"):
+    with pytest.raises(InputError, match=section.split(":")[0] + "|affinity|both 'cif' and 'pdb'"):
         parse_boltz_job((BOLTZ + section).encode(), "job.yaml", "job")
+
+
+@pytest.mark.parametrize(("text", "is_cyclic"), [("Yes", True), ("'true'", True), ("False", False)])
+def test_flags_are_true_or_false_and_nothing_else(text: str, is_cyclic: bool) -> None:
+    sequence = "      sequence: MKVS\n"
+    changed = BOLTZ.replace(sequence, f"{sequence}      cyclic: {text}\n")
+    (protein, *_) = parse_boltz_job(changed.encode(), "job.yaml", "job").entities
+    assert isinstance(protein, Polymer) and protein.is_cyclic is is_cyclic
+    with pytest.raises(InputError, match="'cyclic' is '1': expected true or false"):
+        parse_boltz_job(changed.replace(text, "1").encode(), "job.yaml", "job")
+    with pytest.raises(InputError, match="only version 1"):
+        parse_boltz_job(BOLTZ.replace("version: 1", "version: 2").encode(), "job.yaml", "job")
+
+
+@pytest.mark.parametrize("switch", ["use_msas", "use_main_msas"])
+def test_queries_without_alignments_are_not_searched(switch: str) -> None:
+    query = OPENFOLD3["queries"]["job"] | {switch: False}
+    (job,) = openfold3_jobs(parsed({"queries": {"job": query}}), "query.json")
+    assert not job.proteins_to_search()
+    protein = job.entities[0]
+    assert isinstance(protein, Polymer) and protein.alignment is not None and len(protein.alignment) == 1
+    with pytest.raises(InputError, match=f"'{switch}' is 'no way'"):
+        openfold3_jobs(parsed({"queries": {"job": query | {switch: "no way"}}}), "query.json")
+
+
+def test_ligands_of_two_descriptions_are_refused() -> None:
+    chain = {"molecule_type": "ligand", "chain_ids": "A", "smiles": "CCO", "ccd_codes": ["ATP"]}
+    with pytest.raises(InputError, match="both 'smiles' and 'ccd_codes'"):
+        openfold3_jobs(parsed({"queries": {"job": {"chains": [chain]}}}), "query.json")
+
+
+def test_chains_of_templates_without_files_are_refused() -> None:
+    chain = {
+        "molecule_type": "protein",
+        "chain_ids": "A",
+        "sequence": "MKVS",
+        "template_cif_chain_ids": ["A"],
+    }
+    with pytest.raises(InputError, match="chains of templates without template_cif_paths"):
+        openfold3_jobs(parsed({"queries": {"job": {"chains": [chain]}}}), "query.json")
+
+
+def test_smiles_in_brackets_are_to_be_quoted_in_yaml() -> None:
+    with pytest.raises(InputError, match="'smiles' is not text; in YAML, quote text"):
+        parse_boltz_job(BOLTZ.replace("smiles: CCO", "smiles: [Na+]").encode(), "job.yaml", "job")
+    quoted = parse_boltz_job(BOLTZ.replace("smiles: CCO", "smiles: '[Na+]'").encode(), "job.yaml", "job")
+    assert isinstance(quoted.entities[-1], Ligand) and quoted.entities[-1].smiles == "[Na+]"

@@ -11,10 +11,14 @@ pytest.importorskip("rdkit")
 pytest.importorskip("biotite")
 
 from features.alphafold3.inputs import Settings, build_sample
+from features.assembly.atoms import build_atoms
+from features.assembly.job import Bond, BondedAtom, Job, Ligand
+from features.assembly.tokens import build_tokens
+from features.chemistry.components import read_component
 from foldcli.inputs.molecules.fasta import parse_fasta_jobs
 from foldcli.outputs.all_atom.prediction import build_predictions, copy_samples
 from foldcli.outputs.all_atom.restraints import build_restraints
-from foldcli.outputs.all_atom.structure import build_structure
+from foldcli.outputs.all_atom.structure import build_structure, describe
 from model.alphafold3.inputs import AlphaFold3Inputs
 from model.alphafold3.sampling import SeededDraws
 from model.output.files import format_all_atom_files
@@ -74,3 +78,30 @@ def test_charges_and_elements_come_from_the_tables() -> None:
     charges = dict(zip(structure.atom_name.tolist(), structure.atom_charge.tolist(), strict=True))
     assert charges["N1"] == 1 and charges["O2"] == -1 and charges["ZN"] == 2 and charges["CA"] == 2
     assert [str(structure.kind(index)) for index in range(3)] == ["ion", "ligand", "ion"]
+
+
+OWN = """data_LIG
+_chem_comp.id LIG
+_chem_comp.name 'my own'
+_chem_comp.type non-polymer
+loop_
+_chem_comp_atom.atom_id
+_chem_comp_atom.type_symbol
+CX C
+"""
+
+
+def test_components_of_the_user_have_the_name_that_their_file_gives() -> None:
+    atoms = build_atoms(Job("x", (Ligand(("B",), ("LIG",)),), components=OWN))
+    (component,) = build_structure(atoms, build_tokens(atoms)).components.values()
+    assert (component.name, component.formula, component.in_dictionary) == ("my own", "", False)
+    named = describe(read_component("LIG"))
+    assert named.name.startswith("3-PYRIDIN-4-YL") and named.in_dictionary
+
+
+def test_glycans_of_other_linkages_are_other_entities() -> None:
+    links = {"A": "O4", "B": "O6", "C": "O4"}
+    bonds = tuple(Bond(BondedAtom(x, 1, atom), BondedAtom(x, 2, "C1")) for x, atom in links.items())
+    atoms = build_atoms(Job("x", tuple(Ligand((name,), ("NAG", "NAG")) for name in links), bonds))
+    structure = build_structure(atoms, build_tokens(atoms))
+    assert [chain.entity for chain in structure.chains] == [0, 1, 0] and len(structure.entities) == 2

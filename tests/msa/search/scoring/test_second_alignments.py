@@ -218,7 +218,7 @@ def test_queries_of_a_batch_do_not_affect_each_other(
     monkeypatch.setattr(profile_search, "_BATCH_CANDIDATES", candidates)
     rng = np.random.default_rng(15)
     joined = domains[0] + random_sequence(20, rng) + domains[1]
-    texts = [joined, "W" * 20, domains[1], joined[30:120], "".join(reversed(domains))]
+    texts = [joined, "X" * 20, domains[1], joined[30:120], "".join(reversed(domains))]
     queries = [FastaRecord(f"q{k}", text) for k, text in enumerate(texts)]
     # the profile of a query that is not corrected
     codes = encode(domains[0])
