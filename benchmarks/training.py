@@ -14,8 +14,8 @@ Without --data, chains are made up; they are shorter than long crops, which are 
 With --family openfold3, a step of an all-atom network of OpenFold3's sizes, optimiser included: made-up
 protein, 8 atoms per token, 1,024 rows of alignment, 4 templates, batch 1, one cycle, a rollout of 20 steps.
 --eager adds the same without fused kernels, --profile the parts and kernels of a step. --peer FOLDER, with
-the packages of openfold3 0.5, adds its step: its losses, bfloat16, checkpoints as it trains, no permutations of
-atoms; with cuEquivariance if FOLDER has it, and without. --gigabytes limits the memory of the GPU.
+the packages of openfold3 0.5, adds its step: its losses, bfloat16, its checkpoints, no permutations of atoms;
+with cuEquivariance if FOLDER has it, and without. --gigabytes limits the memory of the GPU.
 
 --data: folder of the packed training data; --batch: samples on one GPU at once; --phase: whose loss weights
 are used, from 0; --seconds: measured after compilation, for each size, 0 for one step, which says whether it
