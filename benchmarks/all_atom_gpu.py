@@ -25,6 +25,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from importlib.util import find_spec
 from statistics import median
+from typing import Any
 
 import numpy as np
 import torch
@@ -264,35 +265,47 @@ class Peer:
         from openfold3.projects.of3_all_atom.model import OpenFold3
 
         config, self.device = copy.deepcopy(model_config), device
-        self.kernels = "openfold3, its Triton kernels"
-        memory = config.settings.memory.eval
-        # its preset "predict"
-        memory.chunk_size, memory.offload_inference.confidence_heads = 1024, True
-        memory.offload_inference.token_cutoff = 2800
-        if find_spec("cuequivariance_torch") is not None:
-            memory.use_cueq_triangle_kernels, memory.use_triton_triangle_kernels = True, False
-            self.kernels = "openfold3, cuEquivariance"
-        if device == "cpu":
-            memory.use_triton_triangle_kernels, self.kernels = False, "openfold3, no kernels"
+        self.kernels = self.configure(config)
         architecture = config.architecture
         if blocks is not None:
             architecture.pairformer.no_blocks = architecture.msa.msa_module.no_blocks = blocks
             architecture.diffusion_module.diffusion_transformer.no_blocks = blocks
             architecture.heads.pairformer_embedding.pairformer.no_blocks = blocks
         self.diffusion = architecture.shared.diffusion
-        self.diffusion.no_full_rollout_samples = SAMPLES
         # its draws of initial parameters take a minute
         zeros = types.SimpleNamespace(std=lambda **_: 1.0, rvs=lambda size, **_: np.zeros(size, np.float32))
         initialization.truncnorm = zeros
         self.network = OpenFold3(config)
         self.draw_parameters()
 
+    def configure(self, config: Any) -> str:
+        """Set what its preset "predict" sets, and return the name of the kernels."""
+        config.architecture.shared.diffusion.no_full_rollout_samples = SAMPLES
+        memory = config.settings.memory.eval
+        memory.chunk_size, memory.offload_inference.confidence_heads = 1024, True
+        memory.offload_inference.token_cutoff = 2800
+        if self.device == "cpu":
+            memory.use_triton_triangle_kernels = False
+            return "openfold3, no kernels"
+        if find_spec("cuequivariance_torch") is not None:
+            memory.use_cueq_triangle_kernels, memory.use_triton_triangle_kernels = True, False
+            return "openfold3, cuEquivariance"
+        return "openfold3, its Triton kernels"
+
     def draw_parameters(self) -> None:
         """Move the network to its device, and draw its parameters."""
         self.network.eval().requires_grad_(False).to(self.device)
-        for parameter in self.network.parameters():
-            if parameter.ndim > 1:
-                parameter.normal_(std=0.5 * parameter.shape[-1] ** -0.5)
+        with torch.no_grad():
+            for parameter in self.network.parameters():
+                if parameter.ndim > 1:
+                    parameter.normal_(std=0.5 * parameter.shape[-1] ** -0.5)
+
+    def batch(self, tokens: int) -> dict[str, Any]:
+        """Return the features of a made-up protein."""
+        arrays = make_arrays(tokens, ROWS) | {"num_paired_seqs": np.zeros(1)}
+        index = {name for name, x in ALL_ATOM.items() if x.kind == "index"}
+        tensors = {name: torch.as_tensor(x)[None].to(self.device) for name, x in arrays.items()}
+        return {name: x.long() if name in index else x.float() for name, x in tensors.items()}
 
     def predict(self, batch: dict[str, torch.Tensor], cycles: int, steps: int) -> object:
         """Predict the samples of a batch."""
@@ -302,10 +315,7 @@ class Peer:
 
     def measure(self, tokens: int, short: bool) -> str:
         """Return seconds of a cycle and of whole predictions as text."""
-        arrays = make_arrays(tokens, ROWS) | {"num_paired_seqs": np.zeros(1)}
-        batch = {name: torch.as_tensor(x)[None].to(self.device) for name, x in arrays.items()}
-        index = {name for name, x in ALL_ATOM.items() if x.kind == "index"}
-        batch = {name: x.long() if name in index else x.float() for name, x in batch.items()}
+        batch = self.batch(tokens)
         torch.set_float32_matmul_precision("high")
 
         def time_calls(*calls: tuple[int, int]) -> list[float]:

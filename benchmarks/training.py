@@ -5,14 +5,17 @@
     python benchmarks/training.py --batch 1 --crop 1536 --checkpoint-blocks --max-recycles 0 --seconds 0
     torchrun --nproc-per-node 2 benchmarks/training.py --data FOLDER --batch 16 --crop 128 --seconds 40
     export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True  # as foldcli train
-    python benchmarks/training.py --family openfold3 --crops 384 512 640 768 --copies 48 --eager --profile
+    python benchmarks/training.py --family openfold3 --crops 384 512 640 768 --eager --profile --peer FOLDER
+    torchrun --nproc-per-node 2 benchmarks/training.py --family openfold3 --crops 384
 
 One line for each batch size, counted on one GPU; with torchrun samples per second are those of all GPUs.
 Without --data, chains are made up; they are shorter than long crops, which are padded and take as long.
 
 With --family openfold3, a step of an all-atom network of OpenFold3's sizes, optimiser included: made-up
 protein, 8 atoms per token, 1,024 rows of alignment, 4 templates, batch 1, one cycle, a rollout of 20 steps.
---eager adds the same without fused kernels, --profile the parts and kernels of a step.
+--eager adds the same without fused kernels, --profile the parts and kernels of a step. --peer FOLDER, with
+the packages of openfold3 0.5, adds its step: its losses, bfloat16, its checkpoints, no permutations of atoms;
+with cuEquivariance if FOLDER has it, and without. --gigabytes limits the memory of the GPU.
 
 --data: folder of the packed training data; --batch: samples on one GPU at once; --phase: whose loss weights
 are used, from 0; --seconds: measured after compilation, for each size, 0 for one step, which says whether it
@@ -20,17 +23,19 @@ fits. --memory-budget, --cuda-graphs, --max-recycles and --kernels are the setti
 """
 
 import argparse
+import sys
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import numpy as np
 import torch
-from all_atom_gpu import ATOMS_PER_TOKEN, ROWS, make_inputs, make_network, print_kernels
+from all_atom_gpu import ATOMS_PER_TOKEN, ROWS, Peer, make_inputs, make_network, print_kernels
 from options import parse_options
 
 from model.alphafold3 import atoms, layers
@@ -52,8 +57,7 @@ from model.training.trainer import Trainer
 
 ROOT = Path(__file__).parents[1]
 MADE_UP_CHAINS = 16
-# seconds and peak GiB of a step of openfold3 0.5.0 with cuEquivariance by tokens, the same sizes, one H100
-OPENFOLD3 = {384: (5.55, 14.1), 512: (6.24, 20.6), 640: (7.64, 28.3)}
+LOSSES = "plddt", "pde", "pae", "experimentally_resolved", "mse", "bond", "smooth_lddt", "distogram"
 
 
 def numbers(text: str) -> list[int]:
@@ -234,13 +238,62 @@ def show_profile(trainer: AllAtomTrainer, rows: int = 32) -> None:
     print_kernels("step", result, rows)
 
 
-def measure_all_atom(arguments: argparse.Namespace, device: str) -> None:
+class TrainingPeer(Peer):
+    """OpenFold3's network with random parameters, its losses and Adam."""
+
+    def __init__(self, copies: int, cuequivariance: bool, device: str = "cuda", blocks: int | None = None):
+        self.copies, self.cuequivariance = copies, cuequivariance
+        super().__init__(device, blocks)
+        from openfold3.core.loss.loss_module import OpenFold3Loss
+        from openfold3.projects.of3_all_atom import model
+
+        model.safe_multi_chain_permutation_alignment = lambda **_: None
+        self.network.train().requires_grad_(True)
+        self.losses = OpenFold3Loss(self.network.config.architecture.loss_module)
+        self.optimizer = torch.optim.Adam(self.network.parameters(), 1e-5)
+
+    def configure(self, config: Any) -> str:
+        """Set what its preset "train" sets, and one cycle; return the name of the kernels."""
+        config.settings.blocks_per_ckpt, config.settings.ckpt_intermediate_steps = 1, True
+        config.settings.memory.train.use_cueq_triangle_kernels = self.cuequivariance
+        architecture = config.architecture
+        architecture.loss_module.diffusion.chunk_size = 4
+        architecture.shared.num_recycles, architecture.shared.diffusion.no_samples = 0, self.copies
+        return "openfold3, cuEquivariance" if self.cuequivariance else "openfold3, eager"
+
+    def training_batch(self, sample: AllAtomSample, tokens: int) -> dict[str, Any]:
+        """Return features, a structure and the weights of the losses in the first phase of training."""
+        positions, weights = sample.experiment.positions, dict.fromkeys(LOSSES, 1.0)
+        weights |= dict.fromkeys(("plddt", "pde", "experimentally_resolved"), 1e-4) | {"mse": 4.0, "pae": 0.0}
+        truth = {"atom_positions": positions, "atom_resolved_mask": sample.experiment.resolved.float()}
+        return self.batch(tokens) | {
+            "ground_truth": {name: x[None].to(self.device) for name, x in truth.items()},
+            "loss_weights": {name: torch.tensor([x], device=self.device) for name, x in weights.items()},
+        }
+
+    def step(self, batch: dict[str, Any]) -> tuple[float, float]:
+        """Run a step; return the loss and the norm of the gradient."""
+        self.optimizer.zero_grad()
+        with torch.autocast(self.device, torch.bfloat16):
+            loss = self.losses(*self.network(dict(batch)))
+        loss.backward()
+        norm = torch.nn.utils.clip_grad_norm_(self.network.parameters(), 10.0)
+        self.optimizer.step()
+        return float(loss), float(norm)
+
+
+def measure_all_atom(arguments: argparse.Namespace, processes: TrainingProcesses) -> None:
     """Print a line for each crop and implementation."""
     passes = PassSettings(copies=arguments.copies, rollout_steps=20, most_cycles=1)
-    settings = AllAtomSettings(learning_rate=1e-5, passes=passes)
-    current: list[AllAtomSample] = []
+    settings = AllAtomSettings(learning_rate=1e-5, batch=processes.count, passes=passes)
+    device, current = str(processes.device), list[AllAtomSample]()
+    if arguments.gigabytes:
+        total = torch.cuda.get_device_properties(device).total_memory
+        torch.cuda.set_per_process_memory_fraction(min(1.0, arguments.gigabytes * 1e9 / total))
+    times: dict[int, float] = {}
     for kernels in (best_kernels(device), "reference") if arguments.eager else (best_kernels(device),):
-        trainer = AllAtomTrainer(make_network(OPENBIND, "fp32", kernels), lambda _: current[-1], settings)
+        network = make_network(OPENBIND, "fp32", kernels, device)
+        trainer = AllAtomTrainer(network, lambda _: current[-1], settings, processes=processes)
         if kernels == "reference":
             for module in (layers, atoms, blocks):
                 module.uses_kernels = lambda x: False  # type: ignore[attr-defined]
@@ -250,33 +303,53 @@ def measure_all_atom(arguments: argparse.Namespace, device: str) -> None:
                     part.half_precision = False
         for tokens in arguments.crops:
             current[:] = [complex_sample(tokens, device)]
-            name = f"{tokens} tokens x {arguments.copies} copies, {kernels}"
-            try:
-                print(f"{name}: {measured_steps(trainer, OPENFOLD3.get(tokens))}", flush=True)
-                if arguments.profile:
-                    show_profile(trainer)
-            except torch.OutOfMemoryError:
-                print(f"{name}: out of memory", flush=True)
+
+            def step(trainer: AllAtomTrainer = trainer) -> tuple[float, float]:
+                report = trainer.step()
+                return report.terms["loss"], report.gradient_norm
+
+            name = f"{processes.count} x {tokens} tokens x {arguments.copies} copies, {kernels}"
+            line, seconds = measured_steps(step, 4)
+            times.setdefault(tokens, seconds)
+            if processes.rank == 0:
+                print(f"{name}: {line}", flush=True)
+            if arguments.profile and seconds < float("inf"):
+                show_profile(trainer)
             torch.cuda.empty_cache()
+        del trainer, network, step
+    if arguments.peer is None:
+        return
+    sys.path.append(str(arguments.peer))
+    for cuequivariance in (True, False) if find_spec("cuequivariance_torch") else (False,):
+        torch.cuda.empty_cache()
+        peer = TrainingPeer(arguments.copies, cuequivariance)
+        for tokens in arguments.crops:
+            batch = peer.training_batch(complex_sample(tokens, "cpu"), tokens)
+            line, seconds = measured_steps(lambda peer=peer, batch=batch: peer.step(batch), 3)
+            print(
+                f"{tokens} tokens, {peer.kernels}: {line}, {seconds / times[tokens]:.2f} x ours", flush=True
+            )
+        del peer, batch
 
 
-def measured_steps(trainer: AllAtomTrainer, peer: tuple[float, float] | None) -> str:
-    """Return the time and peak memory of some steps after a first one."""
+def measured_steps(step: Callable[[], tuple[float, float]], count: int) -> tuple[str, float]:
+    """Describe the time and peak memory of some steps after a first one, and return the median time."""
     times = []
-    for _ in range(4):
-        torch.cuda.reset_peak_memory_stats()
-        begin = time.monotonic()
-        report = trainer.step()
-        torch.cuda.synchronize()
-        times.append(time.monotonic() - begin)
+    try:
+        for _ in range(count):
+            torch.cuda.reset_peak_memory_stats()
+            begin = time.monotonic()
+            loss, norm = step()
+            torch.cuda.synchronize()
+            times.append(time.monotonic() - begin)
+    except torch.OutOfMemoryError:
+        return "out of memory", float("inf")
     first, *times = times
-    factor = f", openfold3 {peer[0]} s and {peer[1]} GiB, {peer[0] / median(times):.1f} x" if peer else ""
     return (
         f"{median(times):.3f} s ({min(times):.3f} to {max(times):.3f}, first {first:.1f}), "
         f"{torch.cuda.max_memory_allocated() / 2**30:.1f} GiB "
-        f"({torch.cuda.max_memory_reserved() / 2**30:.1f} with graphs), loss {report.terms['loss']:.3f}, "
-        f"gradient {report.gradient_norm:.3g}{factor}"
-    )
+        f"({torch.cuda.max_memory_reserved() / 2**30:.1f} with graphs), loss {loss:.3f}, gradient {norm:.3g}"
+    ), median(times)
 
 
 def main() -> None:
@@ -285,14 +358,14 @@ def main() -> None:
         prepared=Path("/tmp/foldcli-training"), batch=numbers, crop=128, phase=0, seconds=40.0,
         memory_budget=float, checkpoint_blocks=False, cuda_graphs=False, max_recycles=int, no_compile=False,
         kernels=str, workers=int, family=("alphafold2", "openfold3"), crops=[384, 512, 640, 768], copies=48,
-        eager=False, profile=False,
+        eager=False, profile=False, peer=Path, gigabytes=float,
     )  # fmt: skip
-    if arguments.family == "openfold3":
-        measure_all_atom(arguments, "cuda")
-        return
-    data = training_data(arguments)
     processes = TrainingProcesses.from_environment("cuda" if torch.cuda.is_available() else "cpu")
     try:
+        if arguments.family == "openfold3":
+            measure_all_atom(arguments, processes)
+            return
+        data = training_data(arguments)
         for size in arguments.batch or [16]:
             try:
                 line = measure(arguments, size, data, processes)
