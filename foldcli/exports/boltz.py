@@ -8,6 +8,7 @@ from typing import Any
 
 import yaml
 
+from features.chemistry.residue_classes import MoleculeKind
 from foldcli.exports.document import (
     AlignmentFiles,
     ChainRows,
@@ -74,13 +75,15 @@ class BoltzDocument:
                 reason = f"chain {protein.chain} has the sequence of another chain, and only one has an msa"
                 raise InputError(reason, self.path, protein.line)
 
-    def fill(self, job: ExportJob, found: Mapping[str, ChainRows], files: AlignmentFiles) -> None:
+    def fill(
+        self, job: ExportJob, molecule: MoleculeKind, found: Mapping[str, ChainRows], files: AlignmentFiles
+    ) -> None:
         """Give the proteins of the job their alignments; see `Document`."""
         paths = {
             sequence: str(files.write(f"{name}.csv", _table(found[sequence])))
-            for sequence, name in job.sequences().items()
+            for sequence, name in job.sequences(molecule).items()
         }
-        for protein in job.unaligned():
+        for protein in job.unaligned(molecule):
             path = paths[protein.sequence]
             self._proteins[protein.place]["msa"] = path
             self._insert(self._nodes[protein.place], path if _PLAIN.fullmatch(path) else json.dumps(path))

@@ -5,11 +5,12 @@ import re
 from collections.abc import Mapping
 from io import BytesIO
 
+from features.chemistry.residue_classes import MoleculeKind
 from foldcli.exports.document import (
     AlignmentFiles,
     ChainRows,
     ExportJob,
-    Protein,
+    Polymer,
     parent_letter,
     read_protein,
 )
@@ -40,16 +41,18 @@ class ChaiDocument:
     def __init__(self, data: bytes, path: str, refuse: Refuse) -> None:
         check_parquet()
         self.path, self._data = path, data
-        proteins: list[Protein] = []
+        proteins: list[Polymer] = []
         records = _records(decode_utf8(data, path), path)
         for place, (kind, name, text, line) in enumerate(records):
             if kind == "protein":
                 proteins.append(read_protein(_one_letter(text, path, line), name, place, path, line))
         self.jobs = [ExportJob(name_of_file(path), tuple(proteins), 1)]
 
-    def fill(self, job: ExportJob, found: Mapping[str, ChainRows], files: AlignmentFiles) -> None:
+    def fill(
+        self, job: ExportJob, molecule: MoleculeKind, found: Mapping[str, ChainRows], files: AlignmentFiles
+    ) -> None:
         """Write the alignments of the job's proteins; see `Document`."""
-        for sequence in job.sequences():
+        for sequence in job.sequences(molecule):
             name = hashlib.sha256(sequence.encode()).hexdigest()
             files.write(f"{name}.aligned.pqt", _parquet(found[sequence]))
 

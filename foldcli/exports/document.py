@@ -1,4 +1,4 @@
-"""A job file to be exported: its proteins, and the text that is edited."""
+"""A job file to be exported: its chains, and the text that is edited."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,8 +24,8 @@ _LETTERS = frozenset("ACDEFGHIKLMNPQRSTVWY")
 
 
 @dataclass(frozen=True)
-class Protein:
-    """A protein of a job.
+class Polymer:
+    """A protein or RNA of a job.
 
     Attributes:
         sequence: upper-case letters.
@@ -42,6 +42,7 @@ class Protein:
     line: int
     own_alignment: str | None = None
     kept: frozenset[str] = frozenset()
+    molecule: MoleculeKind = MoleculeKind.PROTEIN
 
 
 @dataclass(frozen=True)
@@ -49,26 +50,27 @@ class ExportJob:
     """A job of a document.
 
     Attributes:
+        polymers: its proteins, and the RNA chains that can be searched if the format has a place for their
+            alignments.
         line: 1-based line where it begins.
-        rnas: its RNA chains that can be searched and have no alignment, if the format has a place for one.
     """
 
     name: str
-    proteins: tuple[Protein, ...]
+    polymers: tuple[Polymer, ...]
     line: int
-    rnas: tuple[Protein, ...] = ()
 
-    def unaligned(self) -> list[Protein]:
-        """Return the proteins without an alignment of their own."""
-        return [each for each in self.proteins if each.own_alignment is None]
+    def unaligned(self, molecule: MoleculeKind) -> list[Polymer]:
+        """Return the proteins, or the RNA chains, without an alignment of their own."""
+        return [each for each in self.polymers if each.molecule == molecule and each.own_alignment is None]
 
-    def sequences(self) -> dict[str, str]:
+    def sequences(self, molecule: MoleculeKind) -> dict[str, str]:
         """Return the distinct sequences to search with, and for their files the name of the first chain."""
-        return _named_sequences(self.unaligned())
-
-    def rna_sequences(self) -> dict[str, str]:
-        """Return the same of RNA."""
-        return {sequence: f"rna_{name}" for sequence, name in _named_sequences(self.rnas).items()}
+        first: dict[str, str] = {}
+        for polymer in self.unaligned(molecule):
+            first.setdefault(polymer.sequence, polymer.chain)
+        prefix = "rna_" if molecule == MoleculeKind.RNA else ""
+        names = (prefix + name for name in distinct_names(first.values()))
+        return dict(zip(first, names, strict=True))
 
 
 @dataclass(frozen=True)
@@ -130,8 +132,10 @@ class Document(Protocol):
         """The jobs in it; those that could not be read are left out."""
         ...
 
-    def fill(self, job: ExportJob, found: Mapping[str, ChainRows], files: AlignmentFiles) -> None:
-        """Give the proteins of a job their alignments."""
+    def fill(
+        self, job: ExportJob, molecule: MoleculeKind, found: Mapping[str, ChainRows], files: AlignmentFiles
+    ) -> None:
+        """Give the proteins, or the RNA chains, of a job their alignments."""
         ...
 
     def edited(self) -> bytes:
@@ -139,17 +143,9 @@ class Document(Protocol):
         ...
 
 
-def _named_sequences(polymers: Iterable[Protein]) -> dict[str, str]:
-    """Return the distinct sequences, and for their files the name of the first chain."""
-    first: dict[str, str] = {}
-    for polymer in polymers:
-        first.setdefault(polymer.sequence, polymer.chain)
-    return dict(zip(first, distinct_names(first.values()), strict=True))
-
-
 def read_rna(
     entity: MappingWithLines, keys: Sequence[str], chain: str, place: int, path: str
-) -> Protein | None:
+) -> Polymer | None:
     """Return an RNA chain of a job; None if it has an alignment (one of `keys`) or cannot be searched."""
     sequence, line = str(entity.get("sequence", "")).upper(), entity.line_of("sequence")
     if own := next((key for key in keys if entity.get(key) is not None), None):
@@ -157,13 +153,13 @@ def read_rna(
     elif len(sequence) < 2 or not set(sequence) <= set("ACGUN"):
         logger.info("%s:%d: chain %s is not searched: expected A, C, G, U and N", path, line, chain)
     else:
-        return Protein(sequence, chain, place, line)
+        return Polymer(sequence, chain, place, line, molecule=MoleculeKind.RNA)
     return None
 
 
 def read_protein(
     text: str, chain: str, place: int, path: str, line: int, own_alignment: str | None = None
-) -> Protein:
+) -> Polymer:
     """Return a protein; one without an alignment must be fit for a search.
 
     Raises:
@@ -172,13 +168,13 @@ def read_protein(
     sequence = clean_polymer(text, MoleculeKind.PROTEIN, path, line)
     if own_alignment is not None:
         logger.info("%s:%d: chain %s keeps its alignment (%s)", path, line, chain, own_alignment)
-        return Protein(sequence, chain, place, line, own_alignment)
+        return Polymer(sequence, chain, place, line, own_alignment)
     try:
         check_query(FastaRecord(chain, sequence))
         check_foldable(sequence)
     except InputError as error:
         raise InputError(error.reason, path, line) from None
-    return Protein(sequence, chain, place, line)
+    return Polymer(sequence, chain, place, line)
 
 
 def parent_letter(code: str) -> str:

@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from features.chemistry.residue_classes import MoleculeKind
 from foldcli.exports.document import (
     AlignmentFiles,
     ChainRows,
     ExportJob,
-    Protein,
+    Polymer,
     a3m_text,
     check_chains,
     distinct_names,
@@ -71,26 +72,18 @@ class JsonDocument:
         """Return the content of the file with all that was filled in."""
         return self._mark + self._text.edited().encode()
 
-    def fill(self, job: ExportJob, found: Mapping[str, ChainRows], files: AlignmentFiles) -> None:
-        """Give the proteins of a job their alignments; see `Document`."""
+    def fill(
+        self, job: ExportJob, molecule: MoleculeKind, found: Mapping[str, ChainRows], files: AlignmentFiles
+    ) -> None:
+        """Give the proteins, or the RNA chains, of a job their alignments; see `Document`."""
         folder = self._folders[id(job)]
         values = {
-            sequence: self._values(found[sequence], f"{folder}/{name}", files)
-            for sequence, name in job.sequences().items()
+            sequence: self._values(molecule, found[sequence], f"{folder}/{name}", files)
+            for sequence, name in job.sequences(molecule).items()
         }
-        for protein in job.unaligned():
-            added = values[protein.sequence]
-            self._text.set(protein.place, {key: added[key] for key in added if key not in protein.kept})
-
-    def fill_rna(self, job: ExportJob, found: Mapping[str, ChainRows], files: AlignmentFiles) -> None:
-        """Give the RNA chains of a job their alignments; arguments are those of `fill`."""
-        folder = self._folders[id(job)]
-        values = {
-            sequence: self._rna_values(found[sequence], f"{folder}/{name}", files)
-            for sequence, name in job.rna_sequences().items()
-        }
-        for rna in job.rnas:
-            self._text.set(rna.place, values[rna.sequence])
+        for polymer in job.unaligned(molecule):
+            added = values[polymer.sequence]
+            self._text.set(polymer.place, {key: added[key] for key in added if key not in polymer.kept})
 
     def _split(self, content: Any) -> list[tuple[str | None, Any, int]]:
         """Return the name, if the job has none of its own, the content and the offset of each job."""
@@ -106,15 +99,13 @@ class JsonDocument:
         """Return a job."""
 
     @abstractmethod
-    def _values(self, rows: ChainRows, name: str, files: AlignmentFiles) -> dict[str, Any]:
-        """Return the keys that give a protein its alignment; files get names that start with `name`."""
+    def _values(
+        self, molecule: MoleculeKind, rows: ChainRows, name: str, files: AlignmentFiles
+    ) -> dict[str, Any]:
+        """Return the keys that give a chain its alignment; files get names that start with `name`."""
 
-    @abstractmethod
-    def _rna_values(self, rows: ChainRows, name: str, files: AlignmentFiles) -> dict[str, Any]:
-        """Return the keys that give an RNA chain its alignment; see `_values`."""
-
-    def _proteins(self, job: MappingWithLines, start: int, kind: str) -> list[tuple[MappingWithLines, int]]:
-        """Return the proteins in the list `sequences` of a job, and their offsets."""
+    def _entities(self, job: MappingWithLines, start: int, kind: str) -> list[tuple[MappingWithLines, int]]:
+        """Return the entities of a kind in the list `sequences` of a job, and their offsets."""
         entities = read_entities(job, self.path)
         places = self._text.elements(self._text.members(start)["sequences"][0])
         return [
@@ -146,7 +137,6 @@ class AlphaFold3Document(JsonDocument):
             reason = "only jobs of the dialect alphafold3 have a place for alignments"
             raise InputError(reason, self.path, job.line_of("dialect"))
         log_unknown_keys(job, alphafold3.JOB_KEYS, self.path)
-        proteins = []
         self._log_relative_paths(job)
         entities = read_entities(job, self.path)
         check_chains([entity for _, entity in entities], "id", self.path)
@@ -156,19 +146,18 @@ class AlphaFold3Document(JsonDocument):
                 reason = "proteinChain: a job of AlphaFold Server or Protenix, not of AlphaFold 3's program"
                 raise InputError(reason, self.path, entity.line)
             self._log_relative_paths(entity)
-        for entity, place in self._proteins(job, start, "protein"):
+        polymers: list[Polymer | None] = []
+        for entity, place in self._entities(job, start, "protein"):
             chain = read_chains(entity, "id", self.path)[0]
             line, own = entity.line_of("sequence"), self._own_alignment(entity, _ALIGNMENT_KEYS)
             text = self._with_parents(required_text(entity, "sequence", self.path), entity)
             kept = frozenset(["templates"] if entity.get("templates") is not None else ())
             protein = read_protein(text, chain, place, self.path, line, own)
-            proteins.append(replace(protein, kept=kept))
-        rnas = (
-            read_rna(entity, _ALIGNMENT_KEYS, read_chains(entity, "id", self.path)[0], place, self.path)
-            for entity, place in self._proteins(job, start, "rna")
-        )
-        name = required_text(job, "name", self.path)
-        return ExportJob(name, tuple(proteins), job.line, tuple(filter(None, rnas)))
+            polymers.append(replace(protein, kept=kept))
+        for entity, place in self._entities(job, start, "rna"):
+            chain = read_chains(entity, "id", self.path)[0]
+            polymers.append(read_rna(entity, _ALIGNMENT_KEYS, chain, place, self.path))
+        return ExportJob(required_text(job, "name", self.path), tuple(filter(None, polymers)), job.line)
 
     def _with_parents(self, sequence: str, entity: MappingWithLines) -> str:
         """Return a sequence with the parents of modified residues, which AlphaFold 3 expects in the query."""
@@ -200,8 +189,12 @@ class AlphaFold3Document(JsonDocument):
                         self.path, mapping.line_of(key), key,
                     )  # fmt: skip
 
-    def _values(self, rows: ChainRows, name: str, files: AlignmentFiles) -> dict[str, Any]:
-        texts = {"unpairedMsa": a3m_text(rows.unpaired), "pairedMsa": _pairs_by_name(rows)}
+    def _values(
+        self, molecule: MoleculeKind, rows: ChainRows, name: str, files: AlignmentFiles
+    ) -> dict[str, Any]:
+        texts = {"unpairedMsa": a3m_text(rows.unpaired)}
+        if molecule == MoleculeKind.PROTEIN:
+            texts["pairedMsa"] = _pairs_by_name(rows)
         values: dict[str, Any] = {}
         if rows.templates is not None:
             values["templates"] = template_entries(rows.templates)
@@ -215,12 +208,6 @@ class AlphaFold3Document(JsonDocument):
                 values[key] = text
         return values
 
-    def _rna_values(self, rows: ChainRows, name: str, files: AlignmentFiles) -> dict[str, Any]:
-        if not self._in_files:
-            return {"unpairedMsa": a3m_text(rows.unpaired)}
-        path = files.write(f"{name}_unpaired.a3m", a3m_text(rows.unpaired))
-        return {"unpairedMsaPath": str(path.relative_to(files.base))}
-
 
 class ProtenixDocument(JsonDocument):
     """Jobs of Protenix; alignments are in folders like those of its own search."""
@@ -233,27 +220,23 @@ class ProtenixDocument(JsonDocument):
         check_chains([entity for _, entity in entities], "id", self.path)
         if any(kind == "protein" for kind, _ in entities):
             raise InputError("a job of AlphaFold 3: --format af3", self.path, job.line)
-        proteins = []
-        for number, (entity, place) in enumerate(self._proteins(job, start, "proteinChain"), 1):
+        polymers: list[Polymer | None] = []
+        for number, (entity, place) in enumerate(self._entities(job, start, "proteinChain"), 1):
             log_unknown_keys(entity, _PROTENIX_PROTEIN_KEYS, self.path)
             own = self._own_alignment(entity, ("msa", *_ALIGNMENT_KEYS))
             text, line = required_text(entity, "sequence", self.path), entity.line_of("sequence")
-            proteins.append(read_protein(text, str(number), place, self.path, line, own))
-        rnas = (
-            read_rna(entity, _ALIGNMENT_KEYS, str(number), place, self.path)
-            for number, (entity, place) in enumerate(self._proteins(job, start, "rnaSequence"), 1)
-        )
-        name = required_text(job, "name", self.path)
-        return ExportJob(name, tuple(proteins), job.line, tuple(filter(None, rnas)))
+            polymers.append(read_protein(text, str(number), place, self.path, line, own))
+        for number, (entity, place) in enumerate(self._entities(job, start, "rnaSequence"), 1):
+            polymers.append(read_rna(entity, _ALIGNMENT_KEYS, str(number), place, self.path))
+        return ExportJob(required_text(job, "name", self.path), tuple(filter(None, polymers)), job.line)
 
-    def _values(self, rows: ChainRows, name: str, files: AlignmentFiles) -> dict[str, Any]:
+    def _values(
+        self, molecule: MoleculeKind, rows: ChainRows, name: str, files: AlignmentFiles
+    ) -> dict[str, Any]:
         values = {"unpairedMsaPath": str(files.write(f"{name}/non_pairing.a3m", a3m_text(rows.unpaired)))}
         if text := _pairs_by_name(rows):
             values["pairedMsaPath"] = str(files.write(f"{name}/pairing.a3m", text))
         return values
-
-    def _rna_values(self, rows: ChainRows, name: str, files: AlignmentFiles) -> dict[str, Any]:
-        return {"unpairedMsaPath": str(files.write(f"{name}/non_pairing.a3m", a3m_text(rows.unpaired)))}
 
 
 class OpenFold3Document(JsonDocument):
@@ -278,29 +261,35 @@ class OpenFold3Document(JsonDocument):
             raise InputError("no list 'chains'", self.path, job.line_of("chains"))
         without = next((key for key in ("use_msas", "use_main_msas") if job.get(key) is False), None)
         places = self._text.elements(self._text.members(start)["chains"][0])
-        proteins, rnas = [], []
+        polymers: list[Polymer | None] = []
         entities = [as_mapping(each, "a chain", self.path, job.line_of("chains")) for each in chains]
         check_chains(entities, "chain_ids", self.path)
         for entity, place in zip(entities, places, strict=True):
             log_unknown_keys(entity, openfold3.CHAIN_KEYS, self.path)
             kind = required_text(entity, "molecule_type", self.path).upper()
             if kind == "PROTEIN":
-                proteins.append(self._protein(entity, place, without))
+                polymers.append(self._protein(entity, place, without))
             elif kind == "RNA" and not without:
                 chain = read_chains(entity, "chain_ids", self.path)[0]
-                rnas.append(read_rna(entity, ("main_msa_file_paths",), chain, place, self.path))
-        return ExportJob(name, tuple(proteins), job.line, tuple(filter(None, rnas)))
+                polymers.append(read_rna(entity, ("main_msa_file_paths",), chain, place, self.path))
+        return ExportJob(name, tuple(filter(None, polymers)), job.line)
 
-    def _protein(self, entity: MappingWithLines, place: int, without: str | None) -> Protein:
+    def _protein(self, entity: MappingWithLines, place: int, without: str | None) -> Polymer:
         """Return a protein; `without` is the key that says that the query uses no alignments."""
         keys = ("main_msa_file_paths", "paired_msa_file_paths")
         own = without or next((key for key in keys if entity.get(key)), None)
         text, line = required_text(entity, "sequence", self.path), entity.line_of("sequence")
         return read_protein(text, read_chains(entity, "chain_ids", self.path)[0], place, self.path, line, own)
 
-    def _values(self, rows: ChainRows, name: str, files: AlignmentFiles) -> dict[str, Any]:
-        query, folder = _folders_of_file(rows, name)
-        main = files.write(f"{query}/main/{folder}/colabfold_main.a3m", a3m_text(rows.unpaired))
+    def _values(
+        self, molecule: MoleculeKind, rows: ChainRows, name: str, files: AlignmentFiles
+    ) -> dict[str, Any]:
+        query, _, chain = name.rpartition("/")
+        # OpenFold3 takes folders of one name for those of one sequence
+        folder = f"{chain}-{hashlib.sha256(rows.query.text.encode()).hexdigest()[:8]}"
+        # the names of its own searches
+        file_name = "rnacentral_hits.a3m" if molecule == MoleculeKind.RNA else "colabfold_main.a3m"
+        main = files.write(f"{query}/main/{folder}/{file_name}", a3m_text(rows.unpaired))
         values = {"main_msa_file_paths": [str(main)]}
         if rows.paired:
             gaps = A3mRow("DUMMY", "-" * len(rows.query.text))
@@ -308,18 +297,6 @@ class OpenFold3Document(JsonDocument):
             paired = files.write(f"{query}/paired/{folder}/colabfold_paired.a3m", text)
             values["paired_msa_file_paths"] = [str(paired)]
         return values
-
-    def _rna_values(self, rows: ChainRows, name: str, files: AlignmentFiles) -> dict[str, Any]:
-        query, folder = _folders_of_file(rows, name)
-        # the name of its own searches of RNA
-        main = files.write(f"{query}/main/{folder}/rnacentral_hits.a3m", a3m_text(rows.unpaired))
-        return {"main_msa_file_paths": [str(main)]}
-
-
-def _folders_of_file(rows: ChainRows, name: str) -> tuple[str, str]:
-    """Return the folders of an alignment; OpenFold3 takes folders of one name for those of one sequence."""
-    query, _, chain = name.rpartition("/")
-    return query, f"{chain}-{hashlib.sha256(rows.query.text.encode()).hexdigest()[:8]}"
 
 
 def _pairs_by_name(rows: ChainRows) -> str:

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from threading import Event
 
+from features.chemistry.residue_classes import MoleculeKind
 from features.complexes.a3m import pair_a3m, parse_chains
 from features.templates.candidates import TemplateHits
 from features.templates.search import alignment_query, search_templates
@@ -16,7 +17,6 @@ from foldcli.exports.chai import ChaiDocument
 from foldcli.exports.document import AlignmentFiles, ChainRows, Document, ExportJob
 from foldcli.exports.json_documents import (
     AlphaFold3Document,
-    JsonDocument,
     OpenFold3Document,
     ProtenixDocument,
 )
@@ -67,6 +67,8 @@ FORMATS = {
     "protenix": ExportFormat(ProtenixDocument, (".json",)),
     "chai": ExportFormat(ChaiDocument, FASTA_SUFFIXES),
 }
+# the requests that the alignments of a run answer
+_Requests = Mapping[MoleculeKind, AlignmentRequest]
 
 
 @dataclass(frozen=True)
@@ -86,14 +88,6 @@ class ExportRun:
     in_files: bool = False
     templates: TemplateStage | None = None
     rna: SearchRun | None = None
-
-
-@dataclass(frozen=True)
-class ExportRequest:
-    """The requests that the alignments of a run answer."""
-
-    proteins: AlignmentRequest
-    rna: AlignmentRequest | None
 
 
 @dataclass(frozen=True)
@@ -140,23 +134,23 @@ def export_jobs(export: ExportRun, folder: Path) -> None:
         (target.path.name, target) for target in _read_targets(export, folder, failures)
     )
     if targets:
-        stage = run.stage()
+        stages = {MoleculeKind.PROTEIN: run.stage()}
+        if export.rna is not None:
+            stages[MoleculeKind.RNA] = export.rna.stage()
         make_writable_folder(folder)
         remove_abandoned_files(folder)
-        rna = None if export.rna is None else export.rna.stage()
-        request = ExportRequest(stage.request, None if rna is None else rna.request)
-        store = _store(run, stage)
+        requests = {molecule: stage.request for molecule, stage in stages.items()}
+        stores = {molecule: _store(run, stage) for molecule, stage in stages.items()}
         failures.expect(sum(len(target.document.jobs) for _, target in targets))
-        unfinished = [target for _, target in targets if not _is_finished(export, target, request)]
+        unfinished = [target for _, target in targets if not _is_finished(export, target, requests)]
         with TargetLocks(Event()) as locks:
             jobs = [(target, job) for target in unfinished for job in target.document.jobs]
-            search = ChainSearch(stage, store, locks, LARGE_BATCH)
-            searched = search.search_ahead(jobs, lambda pair: _queries(pair[1]))
-            stores = [store]
-            if rna is not None:
-                stores.append(_store(run, rna))
-                searched = _with_rna(searched, ChainSearch(rna, stores[1], locks, LARGE_BATCH))
-            _write_targets(export, unfinished, searched, stores, request, failures)
+            searched: Iterator[ChainSearchResult[tuple[_Target, ExportJob]]]
+            searched = map(ChainSearchResult, jobs)
+            for molecule, stage in stages.items():
+                search = ChainSearch(stage, stores[molecule], locks, LARGE_BATCH)
+                searched = _search(searched, molecule, search)
+            _write_targets(export, unfinished, searched, stores, failures)
     failures.finish()
 
 
@@ -165,13 +159,15 @@ def _store(run: SearchRun, stage: SearchStage) -> ChainStore:
     return ChainStore(CacheStore(run.cache, stage.request))
 
 
-def _with_rna(
-    searched: Iterator[ChainSearchResult[tuple[_Target, ExportJob]]], search: ChainSearch
+def _search(
+    searched: Iterator[ChainSearchResult[tuple[_Target, ExportJob]]],
+    molecule: MoleculeKind,
+    search: ChainSearch,
 ) -> Iterator[ChainSearchResult[tuple[_Target, ExportJob]]]:
-    """Search the RNA chains of jobs whose proteins have been searched; yield the outcomes of both."""
+    """Search the chains of a kind in jobs; those of which an earlier search failed are passed on."""
 
     def chains(result: ChainSearchResult[tuple[_Target, ExportJob]]) -> list[FastaRecord]:
-        return [] if result.error is not None else _rna_queries(result.target[1])
+        return [] if result.error is not None else _queries(result.target[1], molecule)
 
     for result in search.search_ahead(searched, chains):
         yield replace(result.target, error=result.target.error or result.error)
@@ -201,26 +197,26 @@ def _read_targets(export: ExportRun, folder: Path, failures: Failures) -> Iterat
             yield _Target(document, hashlib.sha256(data).hexdigest(), out)
 
 
-def _queries(job: ExportJob) -> list[FastaRecord]:
+def _queries(job: ExportJob, molecule: MoleculeKind) -> list[FastaRecord]:
     """Return the queries of a job, with their names in messages."""
     job_name = file_safe_name(job.name)
-    return [FastaRecord(f"{job_name}_{name}", sequence) for sequence, name in job.sequences().items()]
+    return [FastaRecord(f"{job_name}_{name}", sequence) for sequence, name in job.sequences(molecule).items()]
 
 
-def _rna_queries(job: ExportJob) -> list[FastaRecord]:
-    """Return the same of RNA chains."""
-    job_name = file_safe_name(job.name)
-    return [FastaRecord(f"{job_name}_{name}", sequence) for sequence, name in job.rna_sequences().items()]
-
-
-def _fingerprint(export: ExportRun, target: _Target, requests: ExportRequest) -> str:
+def _fingerprint(export: ExportRun, target: _Target, requests: _Requests) -> str:
     """Return the fingerprint of everything that a result depends on."""
-    request, rna = requests.proteins, requests.rna
-    chains = [chain_query(query) for job in target.document.jobs for query in _queries(job)]
-    rna_chains = [chain_query(query) for job in target.document.jobs for query in _rna_queries(job)]
-    of_rna = {} if rna is None else {"rna": [rna.fingerprint(query) for query in rna_chains]}
+    keys = {MoleculeKind.PROTEIN: "chains", MoleculeKind.RNA: "rna"}
+    chains = {
+        keys[molecule]: [
+            request.fingerprint(chain_query(query))
+            for job in target.document.jobs
+            for query in _queries(job, molecule)
+        ]
+        for molecule, request in requests.items()
+    }
+    request = requests[MoleculeKind.PROTEIN]
     return fingerprint(
-        of_rna
+        chains
         | {
             "format": [VERSION, export.format_name, export.in_files],
             "templates": export.templates and export.templates.identity(),
@@ -229,19 +225,18 @@ def _fingerprint(export: ExportRun, target: _Target, requests: ExportRequest) ->
             "path": target.path.absolute(),
             "database": request.checksums,
             "pairing": asdict(request.settings.pairing),
-            "chains": [request.fingerprint(query) for query in chains],
         }
     )
 
 
-def _is_finished(export: ExportRun, target: _Target, request: ExportRequest) -> bool:
+def _is_finished(export: ExportRun, target: _Target, requests: _Requests) -> bool:
     """Return whether an earlier run wrote the same files, and they are unchanged."""
     if export.run.overwrite:
         return False
     try:
         record = read_json(target.record_path)
         files = {target.path.parent / name: digest for name, digest in record["files"].items()}
-        finished = record["fingerprint"] == _fingerprint(export, target, request)
+        finished = record["fingerprint"] == _fingerprint(export, target, requests)
         if not finished or any(file_sha256(path) != digest for path, digest in files.items()):
             return False
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
@@ -254,11 +249,11 @@ def _write_targets(
     export: ExportRun,
     targets: Sequence[_Target],
     searched: Iterator[ChainSearchResult[tuple[_Target, ExportJob]]],
-    stores: Sequence[ChainStore],
-    request: ExportRequest,
+    stores: Mapping[MoleculeKind, ChainStore],
     failures: Failures,
 ) -> None:
     """Fill in the jobs as they are searched, and write each file when its last job is there."""
+    requests = {molecule: store.store.request for molecule, store in stores.items()}
     waiting = {id(target): len(target.document.jobs) for target in targets}
     files = {id(target): AlignmentFiles(target.path.with_suffix(".msa")) for target in targets}
     failed: set[int] = set()
@@ -268,10 +263,12 @@ def _write_targets(
         error = result.error
         if error is None:
             try:
-                found = _rows_of_job(job, stores[0], export.templates)
-                target.document.fill(job, found, files[key])
-                for store in stores[1:]:
-                    _fill_rna(target, job, store, files[key])
+                found = {
+                    molecule: _rows_of_job(job, molecule, store, export.templates)
+                    for molecule, store in stores.items()
+                }
+                for molecule, rows in found.items():
+                    target.document.fill(job, molecule, rows, files[key])
                 _log_job(job, found)
             except Exception as failure:
                 error = failure
@@ -281,38 +278,30 @@ def _write_targets(
             failures.record(f"{target.document.path}:{job.line}", error)
         if not waiting[key] and (len(target.document.jobs) > 1 or key not in failed):
             try:
-                _write(export, target, files[key], request, key not in failed)
+                _write(export, target, files[key], requests, key not in failed)
             except Exception as failure:
                 failures.record(target.document.path, failure)
 
 
-def _rows_of_job(job: ExportJob, store: ChainStore, library: TemplateStage | None) -> dict[str, ChainRows]:
+def _rows_of_job(
+    job: ExportJob, molecule: MoleculeKind, store: ChainStore, library: TemplateStage | None
+) -> dict[str, ChainRows]:
     """Return alignment and templates of each distinct sequence of a job, which have been searched."""
-    sequences = list(job.sequences())
-    if not sequences:
-        return {}
-    texts = [store.read(chain_query(FastaRecord("", sequence))) for sequence in sequences]
-    # copies of a sequence count once, so that every pair has rows of different proteins
-    paired, unpaired = pair_a3m(parse_chains(texts), [1] * len(texts), store.store.request.settings.pairing)
-    return {
-        sequence: ChainRows(
-            rows, [pair[number] for pair in paired], None if library is None else _templates(text, library)
-        )
-        for number, (sequence, rows, text) in enumerate(zip(sequences, unpaired, texts, strict=True))
+    texts = {
+        sequence: store.read(chain_query(FastaRecord("", sequence))) for sequence in job.sequences(molecule)
     }
-
-
-def _fill_rna(target: _Target, job: ExportJob, store: ChainStore, files: AlignmentFiles) -> None:
-    """Give the RNA chains of a job the alignments that the search has stored, and log their rows."""
-    found, names = {}, job.rna_sequences()
-    for sequence, name in names.items():
-        text = store.read(chain_query(FastaRecord("", sequence)))
-        _, (rows,) = pair_a3m(parse_chains([text]), [1], store.store.request.settings.pairing)
-        found[sequence] = ChainRows(rows, [])
-        logger.info("%s: %s %s rows", job.name, name, f"{len(rows) - 1:,}")
-    if found:
-        assert isinstance(target.document, JsonDocument)
-        target.document.fill_rna(job, found, files)
+    # rows of RNA are not paired
+    is_protein = molecule == MoleculeKind.PROTEIN
+    groups = [list(texts)] if is_protein else [[sequence] for sequence in texts]
+    rows = {}
+    for group in filter(None, groups):
+        chains = parse_chains([texts[sequence] for sequence in group])
+        # copies of a sequence count once, so that every pair has rows of different proteins
+        paired, unpaired = pair_a3m(chains, [1] * len(group), store.store.request.settings.pairing)
+        for number, sequence in enumerate(group):
+            templates = _templates(texts[sequence], library) if library is not None and is_protein else None
+            rows[sequence] = ChainRows(unpaired[number], [pair[number] for pair in paired], templates)
+    return rows
 
 
 def _templates(alignment: bytes, stage: TemplateStage) -> TemplateHits:
@@ -321,20 +310,23 @@ def _templates(alignment: bytes, stage: TemplateStage) -> TemplateHits:
     return search_templates(alignment_query(parse_alignment(alignment)), stage.library, stage.settings)
 
 
-def _log_job(job: ExportJob, found: Mapping[str, ChainRows]) -> None:
+def _log_job(job: ExportJob, found: Mapping[MoleculeKind, Mapping[str, ChainRows]]) -> None:
     """Log the numbers of rows that a job got."""
     rows = []
-    for sequence, name in job.sequences().items():
-        paired = sum(1 for _ in found[sequence].pairs())
-        rows.append(f"{name} {len(found[sequence].unpaired) - 1:,} rows and {paired:,} paired")
-        if (templates := found[sequence].templates) is not None:
+    named = (
+        (name, found[kind][sequence]) for kind in found for sequence, name in job.sequences(kind).items()
+    )
+    for name, chain in named:
+        paired = sum(1 for _ in chain.pairs())
+        rows.append(f"{name} {len(chain.unpaired) - 1:,} rows and {paired:,} paired")
+        if (templates := chain.templates) is not None:
             rows[-1] += f" and {len(templates.templates)} templates"
             log_unknown_dates(f"{job.name}: {name}", templates)
     logger.info("%s: %s", job.name, "; ".join(rows) or "no protein without an alignment")
 
 
 def _write(
-    export: ExportRun, target: _Target, files: AlignmentFiles, request: ExportRequest, is_whole: bool
+    export: ExportRun, target: _Target, files: AlignmentFiles, requests: _Requests, is_whole: bool
 ) -> None:
     """Write the job file, then its record, unless a job in it failed."""
     content = target.document.edited()
@@ -346,7 +338,7 @@ def _write(
         return
     written = [target.path.absolute(), *files.written]
     record = {
-        "fingerprint": _fingerprint(export, target, request),
+        "fingerprint": _fingerprint(export, target, requests),
         "files": {str(path.relative_to(files.base)): file_sha256(path) for path in written},
     }
     with atomic_write(target.record_path) as stream:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from features.chemistry.residue_classes import MoleculeKind
 from foldcli.exports.document import AlignmentFiles, ChainRows, ExportJob
 from foldcli.exports.run import FORMATS
 from msa.alignments.complex_a3m import A3mRow
@@ -30,10 +31,10 @@ def mutate(data: bytes, draw: random.Random) -> bytes:
     return data
 
 
-def rows_of(job: ExportJob) -> dict[str, ChainRows]:
+def rows_of(job: ExportJob, molecule: MoleculeKind) -> dict[str, ChainRows]:
     return {
         sequence: ChainRows([A3mRow("query", sequence), A3mRow("x", sequence)], [A3mRow("p", sequence), None])
-        for sequence in job.sequences()
+        for sequence in job.sequences(molecule)
     }
 
 
@@ -49,7 +50,9 @@ def test_mutated_jobs(tool: str, path: Path, tmp_path: Path) -> None:
         try:
             document = FORMATS[tool].read(data, str(path), errors.append)
             for job in document.jobs:
-                document.fill(job, rows_of(job), AlignmentFiles(tmp_path / "job.msa"))
+                for molecule in (MoleculeKind.PROTEIN, MoleculeKind.RNA):
+                    files = AlignmentFiles(tmp_path / "job.msa")
+                    document.fill(job, molecule, rows_of(job, molecule), files)
             text = document.edited()
         except InputError as error:
             assert "\n" not in str(error)
