@@ -192,7 +192,7 @@ class CacheRun:
                     yield _alignment_target(store, result.name, result.query)
 
     def _store(self, database: "TargetDatabase") -> CacheStore:
-        request = AlignmentRequest(database.manifest.checksums, self.alignment)
+        request = AlignmentRequest(database.checksums, self.alignment)
         return CacheStore(self.settings.cache, request, self.settings.overwrite)
 
     def print_plan(

@@ -131,3 +131,15 @@ def test_commands_take_several_databases(
     for option in ("--exact", "--partial"):
         refused = run_foldcli([*several[:6], "-o", tmp_path / "x", option])
         assert refused.returncode == 2 and f"{option} takes one database" in refused.stderr
+
+
+def test_cached_features_of_another_set_of_databases_are_not_used(
+    databases: tuple[str, str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FOLDCLI_CACHE", str(tmp_path / "cache"))
+    query, folder = tmp_path / "q.fasta", tmp_path / "features"
+    query.write_text(f">q1\n{UBIQUITIN}\n")
+    command = ["cache-features", query, "--cache", folder, "--device", "cpu", "--db", databases[0]]
+    one, both, again = (run_foldcli([*command, *more]) for more in ([], ["--db", databases[1]], []))
+    assert "q1: cached, 76 residues" in one.stderr and "q1: already cached" in again.stderr
+    assert "q1: cached, 76 residues" in both.stderr, both.stderr
