@@ -233,7 +233,7 @@ class PredictedModel:
         """The best score of each kind among the pairs of proteins, and the flags; None without pairs."""
         pairs: PairScores | None = self.prediction.scores
         if self.prediction.all_atom is not None:
-            from model.confidence.all_atom import protein_pair_scores  # imports torch
+            from model.confidence.pair_scores import protein_pair_scores  # imports torch
 
             named = protein_pair_scores(self.prediction)
             pairs = None if named is None else named[1]

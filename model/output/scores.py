@@ -89,7 +89,7 @@ def format_all_atom_scores(prediction: Prediction, extra: Mapping[str, Any] | No
         }
         if not any("-" in name for name in names):
             # imports torch, which workers that write other predictions do not need
-            from model.confidence.all_atom import protein_pair_scores
+            from model.confidence.pair_scores import protein_pair_scores
 
             pae_min = prediction.chain_pair_pae_min
             scores["pairwise_iptm"] = _by_pair(names, own.chain_pair_iptm, 3)

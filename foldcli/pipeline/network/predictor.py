@@ -107,7 +107,7 @@ class Predictor:
         """
         if source not in self._networks:
             arrays = self._arrays.pop(source, None)
-            # those of another network are not needed soon
+            # arrays that were read ahead for another network would stay in memory
             self._arrays.clear()
             device = self.memory.device
             self._networks[source] = family_of(source).load(source, self.settings, device, arrays)

@@ -14,8 +14,7 @@ import pytest
 import torch
 
 from model import residue_constants
-from model.confidence.all_atom import protein_pair_scores
-from model.confidence.pair_scores import Chains, Residues, pair_scores
+from model.confidence.pair_scores import Chains, Residues, pair_scores, protein_pair_scores
 from model.output.provenance import Provenance
 from model.output.residues import format_pdb
 from model.prediction import PairScores, Prediction
