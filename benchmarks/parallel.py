@@ -34,7 +34,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -56,7 +57,7 @@ from model.alphafold3.config import OPENBIND, AlphaFold3Config
 from model.alphafold3.sampling import SeededDraws
 from model.checkpoints.alphafold2 import build_network, random_parameters
 from model.parallel.all_atom import ParallelAlphaFold3
-from model.parallel.communication import CommunicationRecord, RankGroup, Traffic
+from model.parallel.communication import Pending, RankGroup
 from model.parallel.network import ParallelAlphaFold
 from model.planning.alphafold3 import plan_prediction
 from model.planning.memory_plan import PassSize, plan_memory
@@ -97,15 +98,58 @@ class Measured:
         seconds: of each pass.
         launched: seconds of each pass until the CPU has launched everything.
         peak_bytes: peak of allocated GPU memory, 0 on a CPU.
-        traffic: communication of one pass by kind.
+        traffic: calls, received bytes and seconds that computation waited, by kind of communication, [3].
         positions: [N, 37, 3], Å, after a pass.
     """
 
     seconds: list[float]
     launched: list[float]
     peak_bytes: int
-    traffic: dict[str, Traffic]
+    traffic: dict[str, np.ndarray]
     positions: np.ndarray
+
+
+class RecordingGroup(RankGroup):
+    """A group that measures the communication of single passes."""
+
+    traffic: dict[str, np.ndarray] | None = None
+
+    @property
+    def can_be_captured(self) -> bool:
+        """True if CUDA graphs can contain the communication, which is then not measured."""
+        return self.traffic is None and super().can_be_captured
+
+    def record(self, run: Callable[[], object]) -> dict[str, np.ndarray]:
+        """Run a pass, and return its traffic; see `Measured`."""
+        self.traffic, self._events = defaultdict(lambda: np.zeros(3)), []
+        run()
+        for kind, start, end in self._events:
+            end.synchronize()
+            self.traffic[kind][2] += start.elapsed_time(end) / 1000
+        traffic, self.traffic = dict(self.traffic), None
+        return traffic
+
+    def _start_pending(
+        self, wait: Callable[[], object], on_gpu: bool, received_bytes: int, kind: str
+    ) -> Pending[None]:
+        if (traffic := self.traffic) is None:
+            return super()._start_pending(wait, on_gpu, received_bytes, kind)
+        traffic[kind] += 1, received_bytes, 0
+
+        def timed_wait() -> None:
+            if on_gpu:
+                # the current stream waits, not the CPU
+                start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+                start.record()
+                wait()
+                end.record()
+                self._events.append((kind, start, end))
+            else:
+                begin = time.perf_counter()
+                wait()
+                traffic[kind][2] += time.perf_counter() - begin
+
+        return super()._start_pending(timed_wait, on_gpu, received_bytes, kind)
 
 
 def measure(cases: list[Case], rank: int, results: Any) -> None:
@@ -125,7 +169,7 @@ def measure(cases: list[Case], rank: int, results: Any) -> None:
             world_size=case.ranks,
             timeout=timedelta(minutes=5),
         )
-        group = RankGroup()
+        group = RecordingGroup()
         if case.transfers == "copies" and (reason := group.open_copies(device, min_residues=0)):
             raise SystemExit(f"parallel: {reason}")
     found = []
@@ -138,7 +182,7 @@ def measure(cases: list[Case], rank: int, results: Any) -> None:
         distributed.destroy_process_group()
 
 
-def measure_case(case: Case, group: RankGroup | None, device: torch.device) -> list[Measured]:
+def measure_case(case: Case, group: RecordingGroup | None, device: torch.device) -> list[Measured]:
     """Measure networks with each number of blocks."""
     blocks = case.options.blocks
     if case.all_atom:
@@ -175,7 +219,7 @@ def set_affinity(cores: set[int]) -> None:
 
 
 def measure_all_atom(
-    case: Case, config: AlphaFold3Config, group: RankGroup | None, device: torch.device
+    case: Case, config: AlphaFold3Config, group: RecordingGroup | None, device: torch.device
 ) -> Measured:
     """Run whole predictions of an all-atom network in one rank."""
     options, on_gpu = case.options, device.type == "cuda"
@@ -208,7 +252,7 @@ def measure_all_atom(
 
 
 def measure_network(
-    case: Case, config: ModelConfig, group: RankGroup | None, device: torch.device
+    case: Case, config: ModelConfig, group: RecordingGroup | None, device: torch.device
 ) -> Measured:
     """Run the passes of one network in one rank."""
     options = case.options
@@ -236,7 +280,7 @@ def measure_network(
         array = positions.cpu().numpy()
         return time.perf_counter() - start, launched, array
 
-    traffic: dict[str, Traffic] = {}
+    traffic: dict[str, np.ndarray] = {}
     with torch.inference_mode(), chunk_budget(chunk):
         # the second pass captures graphs, the third replays all
         for _ in range(3 if case.graphs == "on" else 2):
@@ -244,9 +288,7 @@ def measure_network(
         with shared_core(case, 0 if group is None else group.rank):
             seconds, launched, positions = zip(*(run_pass() for _ in range(options.passes)), strict=True)
         if group is not None:
-            group.record = CommunicationRecord()
-            run_pass()
-            traffic, group.record = group.record.totals(), None
+            traffic = group.record(run_pass)
         peak = torch.cuda.max_memory_allocated() if on_gpu else 0
     return Measured(list(seconds), list(launched), peak, traffic, positions[-1])
 
@@ -275,7 +317,7 @@ def run_cases(cases: list[Case]) -> list[list[list[Measured]]]:
     return [list(ranks) for ranks in zip(*by_rank, strict=True)]
 
 
-def per_block(measured: list[Measured], blocks: list[int]) -> tuple[float, dict[str, Traffic]]:
+def per_block(measured: list[Measured], blocks: list[int]) -> tuple[float, dict[str, np.ndarray]]:
     """Return the seconds and the communication of one block.
 
     Args:
@@ -286,29 +328,19 @@ def per_block(measured: list[Measured], blocks: list[int]) -> tuple[float, dict[
     first = measured[0] if len(measured) > 1 else Measured([0.0], [0.0], 0, {}, last.positions)
     count = blocks[-1] - (blocks[0] if len(measured) > 1 else 0)
     seconds = (statistics.median(last.seconds) - statistics.median(first.seconds)) / count
-    traffic = {}
-    for kind, t in last.traffic.items():
-        f = first.traffic.get(kind, Traffic())
-        differences = (
-            t.calls - f.calls,
-            t.received_bytes - f.received_bytes,
-            t.exposed_seconds - f.exposed_seconds,
-        )
-        traffic[kind] = Traffic(*(difference / count for difference in differences))  # type: ignore[arg-type]
-    return seconds, traffic
+    return seconds, {kind: (each - first.traffic.get(kind, 0)) / count for kind, each in last.traffic.items()}
 
 
-def print_traffic(traffic: dict[str, Traffic]) -> None:
+def print_traffic(traffic: dict[str, np.ndarray]) -> None:
     """Print the communication of a block."""
-    total = Traffic(
-        sum(t.calls for t in traffic.values()),
-        sum(t.received_bytes for t in traffic.values()),
-        sum(t.exposed_seconds for t in traffic.values()),
-    )
-    for kind, t in [*sorted(traffic.items(), key=lambda item: -item[1].received_bytes), ("all", total)]:
+    total = sum(traffic.values(), np.zeros(3))
+    for kind, (calls, received, waited) in [
+        *sorted(traffic.items(), key=lambda item: -item[1][1]),
+        ("all", total),
+    ]:
         print(
-            f"    {kind:24s} {t.calls:7.1f} calls {t.received_bytes / MEGABYTE:10.2f} MB "
-            f"{t.exposed_seconds * 1000:9.3f} ms exposed, per block",
+            f"    {kind:24s} {calls:7.1f} calls {received / MEGABYTE:10.2f} MB "
+            f"{waited * 1000:9.3f} ms exposed, per block",
             flush=True,
         )
 

@@ -1,12 +1,10 @@
-"""Communication between the ranks of one prediction: gathers and exchanges of shards, counted and timed.
+"""Communication between the ranks of one prediction: gathers and exchanges of shards.
 
 All operations are transfers of contiguous tensors between pairs of ranks. They are started asynchronously and
 waited for as late as possible. On GPUs they run on streams of their own, and waiting stops the current
 stream, not the CPU. A rank's own part of a result is copied on the current stream.
 """
 
-import time
-from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -59,59 +57,6 @@ class Shards:
         return [part.stop - part.start for part in self.slices]
 
 
-@dataclass
-class Traffic:
-    """The communication of one kind.
-
-    Args:
-        calls: number of operations.
-        received_bytes: bytes received from other ranks.
-        exposed_seconds: time that computation waited.
-    """
-
-    calls: int = 0
-    received_bytes: int = 0
-    exposed_seconds: float = 0.0
-
-
-class CommunicationRecord:
-    """A record of a group's communication by kind.
-
-    On a GPU the exposed time is measured between two events of the current stream around each wait, on a CPU
-    by the clock.
-    """
-
-    def __init__(self) -> None:
-        self._traffic: dict[str, Traffic] = defaultdict(Traffic)
-        self._events: list[tuple[str, torch.cuda.Event, torch.cuda.Event]] = []
-
-    def count(self, kind: str, received_bytes: int) -> None:
-        """Count one operation."""
-        self._traffic[kind].calls += 1
-        self._traffic[kind].received_bytes += received_bytes
-
-    def time(self, kind: str, wait: Callable[[], object], on_gpu: bool) -> None:
-        """Call `wait`, and record how long computation waits."""
-        if on_gpu:
-            events = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-            events[0].record()
-            wait()
-            events[1].record()
-            self._events.append((kind, *events))
-        else:
-            start = time.perf_counter()
-            wait()
-            self._traffic[kind].exposed_seconds += time.perf_counter() - start
-
-    def totals(self) -> dict[str, Traffic]:
-        """Return the communication so far by kind; waits for the GPU."""
-        for kind, start, end in self._events:
-            end.synchronize()
-            self._traffic[kind].exposed_seconds += start.elapsed_time(end) / 1000
-        self._events.clear()
-        return dict(self._traffic)
-
-
 class Pending(Generic[T]):
     """A communication in progress, which holds its tensors until a caller has waited for it."""
 
@@ -155,7 +100,6 @@ class RankGroup:
         rank: index of this process.
         size: number of ranks.
         others: all other ranks.
-        record: counts and times all communication if it is set.
         operations: number of operations that this rank has started, which shows its progress.
         copies: transfers by the GPUs' copy engines, or None if they are not possible.
         use_copies: whether the current prediction uses `copies` instead of NCCL.
@@ -166,7 +110,6 @@ class RankGroup:
         self.rank = distributed.get_rank(process_group)
         self.size = distributed.get_world_size(process_group)
         self.others = [rank for rank in range(self.size) if rank != self.rank]
-        self.record: CommunicationRecord | None = None
         self.operations = 0
         self.copies: PeerCopies | None = None
         self.use_copies = False
@@ -179,8 +122,8 @@ class RankGroup:
 
     @property
     def can_be_captured(self) -> bool:
-        """True if CUDA graphs can contain the communication: only that of NCCL, and without times."""
-        return not self.use_copies and self.record is None
+        """True if CUDA graphs can contain the communication: only that of NCCL."""
+        return not self.use_copies
 
     def open_copies(self, device: torch.device, min_residues: int = MIN_COPIED_RESIDUES) -> str:
         """Prepare to transfer tensors by the GPUs' copy engines; all ranks call this at the same time.
@@ -374,10 +317,9 @@ class RankGroup:
     def _start_pending(
         self, wait: Callable[[], object], on_gpu: bool, received_bytes: int, kind: str
     ) -> Pending[None]:
-        """Count a started operation, and return it as a pending communication."""
+        """Count a started operation, and return it as a pending communication.
+
+        Groups that measure their communication override this; only they use all arguments.
+        """
         self.operations += 1
-        record = self.record
-        if record is None:
-            return Pending(wait, lambda: None)
-        record.count(kind, received_bytes)
-        return Pending(lambda: record.time(kind, wait, on_gpu), lambda: None)
+        return Pending(wait, lambda: None)

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import time
+from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import fields, replace
 from functools import cache
@@ -31,7 +32,7 @@ from model.errors import RankMismatch
 from model.parallel import peer_copies
 from model.parallel import session as session_module
 from model.parallel.all_atom import ParallelAlphaFold3
-from model.parallel.communication import CommunicationRecord, RankGroup
+from model.parallel.communication import Pending, RankGroup
 from model.parallel.network import ParallelAlphaFold
 from model.parallel.rank_assignment import RankAssignment
 from model.parallel.session import RankFailure, RankSession
@@ -200,10 +201,24 @@ def multiply(left: torch.Tensor, right: torch.Tensor, outgoing: bool, by_channel
     ).numpy()  # fmt: skip
 
 
+class CountingGroup(RankGroup):
+    """A group that counts calls and received bytes of each kind of communication."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.totals: dict[str, tuple[int, int]] = {}
+
+    def _start_pending(
+        self, wait: Callable[[], object], on_gpu: bool, received_bytes: int, kind: str
+    ) -> Pending[None]:
+        calls, total = self.totals.get(kind, (0, 0))
+        self.totals[kind] = calls + 1, total + received_bytes
+        return super()._start_pending(wait, on_gpu, received_bytes, kind)
+
+
 def exchange_and_return(x: torch.Tensor, pieces: int) -> tuple[Any, Any, dict[str, tuple[int, int]]]:
     """Exchange this rank's rows of x [S, N, C] for columns in pieces, and back; return both, and traffic."""
-    group = RankGroup()
-    group.record = CommunicationRecord()
+    group = CountingGroup()
     sequences, residues = group.shards(x.shape[0]), group.shards(x.shape[1])
     rows = x[sequences.of(group.rank)]
     columns = x.new_full((x.shape[0], residues.counts[group.rank], x.shape[2]), torch.nan)
@@ -214,10 +229,7 @@ def exchange_and_return(x: torch.Tensor, pieces: int) -> tuple[Any, Any, dict[st
     for exchange in exchanges:
         exchange.wait()
     back = group.to_rows(columns, sequences, residues, "rows").wait()
-    totals = {
-        kind: (traffic.calls, traffic.received_bytes) for kind, traffic in group.record.totals().items()
-    }
-    return columns.float().numpy(), back.float().numpy(), totals
+    return columns.float().numpy(), back.float().numpy(), group.totals
 
 
 def copy_between_ranks(folder: Path, sizes: list[list[int]]) -> list[tuple[dict[int, Any], dict[int, Any]]]:
