@@ -50,7 +50,7 @@ def pair_bias(
     norm_offset: torch.Tensor,
     weights: torch.Tensor,
 ) -> torch.Tensor:
-    """Compute LN(pair) W with heads first; see `cuda.fused.pair_bias.pair_bias`.
+    """Compute LN(pair) W with heads first.
 
     Args:
         pair: [n, N, C], any rows of the pair representation, of at most 256 contiguous channels; axes 0 and 1
