@@ -36,7 +36,6 @@ from cuda.fused.layer_norm import triton as layer_norm_triton
 from cuda.fused.outer_product_mean import reference as outer_reference
 from cuda.fused.outer_product_mean import triton as outer_triton
 from cuda.fused.pair_bias import reference as pair_bias_reference
-from cuda.fused.pair_bias import triton as pair_bias_triton
 from cuda.fused.transition import reference as transition_reference
 from cuda.fused.transition import triton as transition_triton
 from cuda.fused.triangle_multiplication import reference as multiplication_reference
@@ -138,7 +137,6 @@ def pair_bias_lines(size: Size, dtype: torch.dtype, with_peers: bool) -> list[Li
     ours = {
         "ours": lambda: kernel.pair_bias(pair, *layer),
         "ending": lambda: kernel.pair_bias(swapped, *layer),
-        "Triton": lambda: pair_bias_triton.pair_bias(pair, *layer),
     }
     calls = peers_and_ours(with_peers, pair_bias_reference.pair_bias, inputs, ours)
     return [Line("pair bias N {} C {}".format(*size), calls, 2 * size[0] ** 2 * (size[1] + HEADS))]

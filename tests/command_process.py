@@ -73,6 +73,15 @@ def run_foldcli(
     return subprocess.CompletedProcess(["foldcli", *request["arguments"]], code, *outputs)
 
 
+def foldcli(
+    *arguments: object, env: Mapping[str, str] | None = None, stdin: str | None = None
+) -> "subprocess.CompletedProcess[str]":
+    """Run `foldcli ARGUMENTS` as `run_foldcli` does; it must not show a traceback."""
+    result = run_foldcli(arguments, env=env, input=stdin)
+    assert "Traceback" not in result.stderr
+    return result
+
+
 @cache
 def _server() -> "subprocess.Popen[str]":
     process = subprocess.Popen(

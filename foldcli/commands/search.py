@@ -192,7 +192,7 @@ def command(context: click.Context, queries: tuple[str, ...], **values: Any) -> 
     if values["server"] is None and not values["exact"] and not values["databases"][1:]:
         from foldcli.pipeline.search.gpu_opening import open_gpu_ahead  # while everything else is imported
 
-        started = open_gpu_ahead(db, values["device"], [*inputs, *values["profiles"]])
+        started = open_gpu_ahead(values["device"], [*inputs, *values["profiles"]])
     with without_collection():
         from foldcli.search_runs.start import run_search
     export_jobs = partial(_export_jobs, context, inputs)

@@ -57,11 +57,11 @@ class RowKernels:
 
 @dataclass(frozen=True)
 class Kernels:
-    """One implementation of each heavy operation; signatures are those of `cuda.fused`.
+    """One implementation of each heavy operation.
 
-    The operations compute without gradients; those whose names begin with `add` change their first argument
-    in place. `fused` is True if operations with gradients run fused kernels, too; see the modules
-    `differentiable` of `cuda.fused`.
+    Signatures are those of the modules `reference` of `cuda.fused`. The operations compute without gradients;
+    those whose names begin with `add` change their first argument in place. `fused` is True if operations
+    with gradients run fused kernels, too; see the modules `differentiable` of `cuda.fused`.
     """
 
     layer_norm: Callable[..., torch.Tensor]

@@ -23,7 +23,6 @@ def create_engine(
     settings: GpuSettings,
     on_fallback: Callable[[str], None],
     compile_progress: CompileProgress = lambda done, needed: None,
-    targets: SequenceArrays | None = None,
     started: GpuProcess | None = None,
 ) -> Engine:
     """Create the search engine of a device.
@@ -36,8 +35,6 @@ def create_engine(
             the machine's GPU cannot be used.
         compile_progress: called with the number of GPU kernels compiled so far and the number known to be
             needed; may be called from other threads.
-        targets: the sequences that will be searched, if they are known. If `max_database_bytes` shows that
-            they cannot stay on the GPU, the process that streams them starts at once.
         started: a process that was started ahead to drive the only GPU.
 
     Raises:
@@ -48,7 +45,9 @@ def create_engine(
         if len(gpus) > 1:
             return _multi_gpu_engine(gpus, settings, compile_progress)
         try:
-            return _single_gpu_engine(gpus[0], settings, compile_progress, targets, started)
+            if started is not None:
+                return _process_engine(started, settings, compile_progress)
+            return _resident_engine(gpus[0], settings, compile_progress)
         except GpuUnavailable as error:
             if device != "auto":
                 raise
@@ -57,40 +56,6 @@ def create_engine(
     from msa.cpu.engine import CpuEngine  # imports numba
 
     return CpuEngine()
-
-
-def _single_gpu_engine(
-    number: int,
-    settings: GpuSettings,
-    compile_progress: CompileProgress,
-    targets: SequenceArrays | None,
-    started: GpuProcess | None,
-) -> Engine:
-    """Create the engine for one GPU.
-
-    Streaming a database takes many more kernel launches, each of which would wait for the interpreter lock
-    while other threads merge and write, so a separate process is faster. For a database that fits in GPU
-    memory, starting that process takes too long, unless it was started ahead.
-    """
-    if started is None and _exceeds(targets, settings.max_database_bytes):
-        started = GpuProcess(number)
-    if started is not None:
-        return _process_engine(started, settings, compile_progress)
-    return _resident_engine(number, settings, compile_progress)
-
-
-def _exceeds(targets: SequenceArrays | None, max_bytes: int | None) -> bool:
-    """Return whether targets are known not to stay on a GPU on which they may use `max_bytes`.
-
-    Args:
-        targets: None if they are unknown.
-        max_bytes: None for no limit.
-    """
-    if targets is None or max_bytes is None:
-        return False
-    from msa.gpu.worker.filtering import resident_database_bytes
-
-    return resident_database_bytes(targets) > max_bytes
 
 
 def _process_engine(process: GpuProcess, settings: GpuSettings, compile_progress: CompileProgress) -> Engine:
@@ -106,7 +71,11 @@ def _process_engine(process: GpuProcess, settings: GpuSettings, compile_progress
 
 
 def _resident_engine(number: int, settings: GpuSettings, compile_progress: CompileProgress) -> Engine:
-    """Create the engine for one GPU in this process, unless its database turns out not to fit."""
+    """Create the engine for one GPU in this process, unless its database turns out not to fit.
+
+    Streaming a database takes many more kernel launches, each of which would wait for the interpreter lock
+    while other threads merge and write, so a separate process is faster.
+    """
     open_in_background(f"cuda:{number}")
     from msa.gpu.worker.local_worker import LocalWorker  # while the driver starts
 

@@ -1,10 +1,11 @@
-"""Fixtures: parameter files of zeros."""
+"""Fixtures: parameter files of zeros, and computation with one thread."""
 
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
+import torch
 
 from model.alphafold2.modules.config import model_config
 from model.checkpoints.alphafold2 import expected_shapes
@@ -31,3 +32,12 @@ def npz(tmp_path_factory: pytest.TempPathFactory) -> Npz:
         return files[shapes_key]
 
     return make
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Compute with one thread, which is faster for a tiny network."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)

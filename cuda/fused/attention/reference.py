@@ -53,7 +53,18 @@ def attention(
     *,
     add: bool = False,
 ) -> torch.Tensor:
-    """Compute gated self-attention along axis 1; see `cuda.fused.attention.attention`."""
+    """Compute gated multi-head self-attention of LN(x) along axis 1, independently for each row.
+
+    Args:
+        x: [B, L, C], B rows of L positions.
+        weights: the layer's parameters.
+        mask: [B, L], 1 for keys that may be attended to, or None for all.
+        pair_bias: [H, L, L], or [H, L, K] with padded keys; added to the logits of every row, or None.
+        add: add the update to x in place, and return x.
+
+    Returns:
+        [B, L, O], the update.
+    """
     batch, length, channels = x.shape
     heads, width = weights.query.shape[1:]
     inner = heads * width

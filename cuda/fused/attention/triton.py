@@ -236,7 +236,7 @@ def attention(
     project: Project = project,
     attend: Attend = attend,
 ) -> torch.Tensor:
-    """Compute gated self-attention along axis 1; see `cuda.fused.attention.attention`.
+    """Compute gated self-attention along axis 1; see `cuda.fused.attention.reference.attention`.
 
     Args:
         x: [B, L, C]. If axes 0 and 1 are swapped in memory (MSA columns, ending node), so are those of the

@@ -8,7 +8,16 @@ from cuda.fused.layer_norm.reference import layer_norm
 
 
 def global_attention(x: torch.Tensor, weights: AttentionWeights, mask: torch.Tensor) -> torch.Tensor:
-    """Compute gated attention with one averaged query; see `cuda.fused.global_attention.global_attention`."""
+    """Compute gated attention of LN(x) with one averaged query per row, and one key and value head.
+
+    Args:
+        x: [B, L, C], B rows of L positions.
+        weights: the layer's parameters; key and value are [C, D].
+        mask: [B, L], 1 for keys that may be attended to.
+
+    Returns:
+        [B, L, O], the update.
+    """
     batch, length, channels = x.shape
     heads, width = weights.query.shape[1:]
     inner = heads * width

@@ -140,7 +140,7 @@ def _gate(
 
 
 def global_attention(x: torch.Tensor, weights: AttentionWeights, mask: torch.Tensor) -> torch.Tensor:
-    """Compute gated attention with one averaged query; see `cuda.fused.global_attention.global_attention`.
+    """Compute gated attention with one averaged query; same arguments as the reference.
 
     Channels are contiguous; if axes 0 and 1 are swapped in memory (MSA columns), those of the result are,
     too. Weights are of x's dtype and have at most 16 heads.

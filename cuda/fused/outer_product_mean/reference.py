@@ -41,9 +41,15 @@ def add_outer_product_mean(
     weights: OuterProductMeanWeights,
     mask: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Add the update to pair [N, N, Z] in place, and return it.
+    """Add the update (W Σ_s a_si ⊗ b_sj + bias) / (ε + Σ_s m_si m_sj) to pair in place, and return it.
 
-    See `cuda.fused.outer_product_mean.add_outer_product_mean`.
+    The bias is divided too, as in DeepMind's code.
+
+    Args:
+        pair: [N, N, Z].
+        msa: [S, N, C].
+        weights: the layer's parameters.
+        mask: [S, N], 1 for real positions, or None for all.
     """
     left, right = project_residues(msa, weights, mask)
     return add_contraction(pair, left, right, weights, shared_counts(mask))

@@ -195,7 +195,7 @@ def add_outer_product_mean(
     weights: OuterProductMeanWeights,
     mask: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Add the update of every pair; see `cuda.fused.outer_product_mean.add_outer_product_mean`.
+    """Add the update of every pair; same arguments as the reference.
 
     The pair is contiguous, and the sum rounded once. The MSA has any strides, weights have its dtype.
     """

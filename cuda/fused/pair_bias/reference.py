@@ -12,9 +12,16 @@ def pair_bias(
     norm_offset: torch.Tensor,
     weights: torch.Tensor,
 ) -> torch.Tensor:
-    """Compute LN(pair) W with heads first; see `cuda.fused.pair_bias.pair_bias`.
+    """Compute LN(pair) W with heads first.
 
-    The pair representation may be rows [n, N, C]; then the result is [H, n, N].
+    Args:
+        pair: [n, N, C], any rows of the pair representation.
+        norm_scale: [C].
+        norm_offset: [C].
+        weights: [C, H].
+
+    Returns:
+        [H, n, N].
     """
     count, length, channels = pair.shape
     heads = weights.shape[1]

@@ -50,7 +50,7 @@ def pair_bias(
     norm_offset: torch.Tensor,
     weights: torch.Tensor,
 ) -> torch.Tensor:
-    """Compute LN(pair) W with heads first; see `cuda.fused.pair_bias.pair_bias`.
+    """Compute LN(pair) W with heads first.
 
     Args:
         pair: [n, N, C], any rows of the pair representation, of at most 256 contiguous channels; axes 0 and 1
@@ -65,11 +65,14 @@ def pair_bias(
     Raises:
         ValueError: the kernel does not support these tensors.
     """
-    result = empty_bias(pair, norm_scale, norm_offset, weights)
-    heads, queries, padded_keys = result.shape
+    check_tensors("pair_bias", pair, norm_scale, norm_offset, weights)
+    if pair.stride(-1) != 1:
+        raise ValueError(f"fused pair_bias needs contiguous channels, not strides {pair.stride()}")
+    result = pair.new_empty(weights.shape[1], len(pair), padded_keys(pair.shape[1]))
+    heads, queries, keys = result.shape
     channels = pair.shape[-1]
     options = choose_launch("pair_bias", pair, channels)
-    blocks = triton.cdiv(queries, options["QUERIES"]) * triton.cdiv(padded_keys, options["KEYS"])
+    blocks = triton.cdiv(queries, options["QUERIES"]) * triton.cdiv(keys, options["KEYS"])
     if blocks:
         _pair_bias[(blocks,)](
             pair,
@@ -81,7 +84,7 @@ def pair_bias(
             result,
             queries,
             pair.shape[1],
-            padded_keys,
+            keys,
             HEADS=heads,
             PADDED=padded_channels(heads),
             CHANNELS=channels,
@@ -89,18 +92,3 @@ def pair_bias(
             **options,
         )
     return result
-
-
-def empty_bias(
-    pair: torch.Tensor, norm_scale: torch.Tensor, norm_offset: torch.Tensor, weights: torch.Tensor
-) -> torch.Tensor:
-    """Check the arguments of `pair_bias` and allocate its result.
-
-    Raises:
-        ValueError: the kernels do not support these tensors.
-    """
-    check_tensors("pair_bias", pair, norm_scale, norm_offset, weights)
-    if pair.stride(-1) != 1:
-        raise ValueError(f"fused pair_bias needs contiguous channels, not strides {pair.stride()}")
-    queries, length, _ = pair.shape
-    return pair.new_empty(weights.shape[1], queries, padded_keys(length))

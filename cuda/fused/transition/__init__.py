@@ -5,47 +5,27 @@ Algorithm numbers are those of the supplement of Jumper et al., Nature 596, 583 
 
 import torch
 
-from cuda.fused.dispatch import check_shapes, implementation_module, needs_gradients, resolve_implementation
+from cuda.fused.dispatch import check_shapes, implementation_module
 from cuda.fused.transition.reference import TransitionWeights, join_gate
 
-__all__ = ["TransitionWeights", "add_transition", "join_gate", "transition"]
+__all__ = ["TransitionWeights", "add_transition", "join_gate"]
 
 # by whether the layer is gated; V is 2 W
 WEIGHT_AXES = {False: ("C", "C", "C W", "W", "W C", "C"), True: ("C", "C", "C V", "V", "W C", "C")}
 
 
-def transition(x: torch.Tensor, weights: TransitionWeights, *, implementation: str = "auto") -> torch.Tensor:
-    """Compute the update W₂ relu(W₁ LN(x) + b₁) + b₂ of every position.
+def add_transition(
+    x: torch.Tensor, weights: TransitionWeights, *, implementation: str = "auto"
+) -> torch.Tensor:
+    """Add the update W₂ relu(W₁ LN(x) + b₁) + b₂ of every position to x in place, and return x.
 
     Args:
         x: [..., C]; the kernels take at most 256 channels.
         weights: the layer's parameters.
         implementation: see `cuda.fused.dispatch.resolve_implementation`.
 
-    Returns:
-        [..., C], the update.
-
     Raises:
         ValueError: shapes disagree, or the implementation does not support these tensors.
-    """
-    check_shapes("transition", {"x": (x, "... C")}, weights, WEIGHT_AXES[weights.is_gated])
-    if needs_gradients(x, *weights):
-        # imported here, because inference does not need it
-        from cuda.fused.transition import differentiable
-
-        fused = resolve_implementation(implementation, x.device) != "reference"
-        return differentiable.transition(x, weights, fused=fused)
-    module = implementation_module("transition", implementation, x.device)
-    result: torch.Tensor = module.transition(x, weights)
-    return result
-
-
-def add_transition(
-    x: torch.Tensor, weights: TransitionWeights, *, implementation: str = "auto"
-) -> torch.Tensor:
-    """Add the update to x in place, and return x.
-
-    Same arguments and errors as `transition`.
     """
     check_shapes("transition", {"x": (x, "... C")}, weights, WEIGHT_AXES[weights.is_gated])
     module = implementation_module("transition", implementation, x.device)

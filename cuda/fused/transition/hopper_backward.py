@@ -254,7 +254,7 @@ def transition_gradients_kernel(
 def transition_backward(
     gradient: torch.Tensor, x: torch.Tensor, weights: TransitionWeights
 ) -> TransitionGradients:
-    """Compute the gradients of `cuda.fused.transition.transition`.
+    """Compute the gradients of `cuda.fused.transition.reference.transition`.
 
     Same arguments, result and errors as `cuda.fused.transition.triton_backward.transition_backward`, which
     handles other dtypes and sizes.

@@ -50,7 +50,7 @@ def join_gate(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 
 def transition(x: torch.Tensor, weights: TransitionWeights, *, add: bool = False) -> torch.Tensor:
-    """Compute the update of every position; see `cuda.fused.transition.transition`."""
+    """Compute the update W₂ relu(W₁ LN(x) + b₁) + b₂ of every position, or add it to x [..., C] in place."""
     flat = x.reshape(-1, x.shape[-1])  # [R, C]
     result = torch.empty_like(flat)
     for rows in row_slices(flat, sum(weights.widen.shape)):

@@ -86,7 +86,7 @@ def _transition(
 
 
 def transition(x: torch.Tensor, weights: TransitionWeights, *, add: bool = False) -> torch.Tensor:
-    """Compute the update of every position; see `cuda.fused.transition.transition`.
+    """Compute the update of every position; see `cuda.fused.transition.reference.transition`.
 
     Strides of x are those that `cuda.fused.rows.rows_of` supports, weights have its dtype, and the result is
     contiguous. With `add`, x is changed in place and returned; the sum is rounded once.

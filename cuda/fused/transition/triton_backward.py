@@ -134,7 +134,7 @@ class HiddenGradients(NamedTuple):
 def transition_backward(
     gradient: torch.Tensor, x: torch.Tensor, weights: TransitionWeights
 ) -> TransitionGradients:
-    """Compute the gradients of `cuda.fused.transition.transition`.
+    """Compute the gradients of `cuda.fused.transition.reference.transition`.
 
     Args:
         gradient: [P, C], of the update, contiguous.

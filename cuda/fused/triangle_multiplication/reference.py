@@ -56,7 +56,21 @@ def triangle_multiplication(
     outgoing: bool,
     add: bool = False,
 ) -> torch.Tensor:
-    """Compute the update of every pair; see `cuda.fused.triangle_multiplication.triangle_multiplication`."""
+    """Compute the update gate_ij · W LN(Σ_k a_ik · b_jk), or with Σ_k a_kj · b_ki when incoming.
+
+    As in DeepMind's code, incoming edges take the left factor from column j and the right one from column i,
+    the other way round than Algorithm 12; trained parameters need this.
+
+    Args:
+        pair: [N, N, C].
+        weights: the layer's parameters.
+        mask: [N, N], 1 for real pairs, or None for all.
+        outgoing: whether edges leave i and j (Algorithm 11) or enter them (Algorithm 12).
+        add: add the update to pair in place, and return pair.
+
+    Returns:
+        [N, N, C], the update.
+    """
     inner = weights.left.shape[1]
     left, right = project_rows(pair, weights, mask).split(inner)  # each [M, N, N]
     # outgoing: Σ_k left[i, k] right[j, k]; incoming: Σ_k right[k, i] left[k, j]

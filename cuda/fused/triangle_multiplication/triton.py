@@ -114,7 +114,7 @@ def triangle_multiplication(
     outgoing: bool,
     add: bool = False,
 ) -> torch.Tensor:
-    """Compute the update of every pair; see `cuda.fused.triangle_multiplication.triangle_multiplication`.
+    """Compute the update of every pair; same arguments as the reference.
 
     Channels are contiguous, weights of pair's dtype. With `add`, the pair is changed in place and returned;
     the sum is rounded once.

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from foldcli.options.common import parse_size
 from msa.base.errors import InputError
-from msa.database.file_names import CLUSTERS, RESIDUES
 from msa.gpu.device.hardware import gpu_numbers, has_nvidia_hardware
 from msa.gpu.device.opening import open_in_background
 from msa.gpu.worker.process_start import GpuProcess
@@ -16,22 +15,20 @@ from msa.gpu.worker.process_start import GpuProcess
 _MANY_QUERY_BYTES = 50_000
 
 
-def open_gpu_ahead(db: str, device: str, queries: Sequence[str] = ()) -> GpuProcess | None:
+def open_gpu_ahead(device: str, queries: Sequence[str]) -> GpuProcess | None:
     """Open the only GPU of a device: in this process, or in another if that is faster.
 
-    For many queries, a further process scores candidates (`msa.gpu.remote_worker`).
-
-    Another is faster for a database that is streamed, and for many queries: it works while this process holds
-    the interpreter's lock. For a few queries, its start would take longer than the search.
+    Another is faster for many queries: it works while this process holds the interpreter's lock, and a
+    further one scores candidates (`msa.gpu.remote_worker`). For a few, its start would take longer than the
+    search.
 
     Returns:
         The process that opens the GPU, if it is another one.
     """
     numbers = gpu_numbers(device)
-    if device != "cpu" and len(numbers) == 1:
-        has_many_queries = _total_bytes(queries) >= _MANY_QUERY_BYTES
-        if (has_many_queries or _exceeds(Path(db), max_gpu_bytes())) and has_nvidia_hardware():
-            return GpuProcess(numbers[0], scores=has_many_queries)
+    has_many_queries = _total_bytes(queries) >= _MANY_QUERY_BYTES
+    if device != "cpu" and len(numbers) == 1 and has_many_queries and has_nvidia_hardware():
+        return GpuProcess(numbers[0], scores=True)
     open_in_background(device)
     return None
 
@@ -43,15 +40,6 @@ def _total_bytes(queries: Sequence[str]) -> int:
         with contextlib.suppress(OSError):
             total += path.stat().st_size if path.is_file() else 0
     return total
-
-
-def _exceeds(database: Path, max_bytes: int | None) -> bool:
-    """Return whether a database certainly needs more than `max_bytes` of GPU memory, None for no limit."""
-    residues = database / RESIDUES
-    # with clusters, only a part of the residues is needed
-    if max_bytes is None or (database / CLUSTERS).exists() or not residues.is_file():
-        return False
-    return residues.stat().st_size > max_bytes
 
 
 def max_gpu_bytes() -> int | None:

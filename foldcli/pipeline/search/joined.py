@@ -120,7 +120,7 @@ def make_joined(
         [
             LocalSearcher(
                 each.with_companions([other for other in databases if other is not each]),
-                open_search_engine(source.device, share, each),
+                open_search_engine(source.device, share),
             )
             for each in databases
         ]

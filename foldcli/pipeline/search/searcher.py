@@ -218,15 +218,10 @@ class DatabaseSource:
         Raises:
             GpuUnavailable: the requested GPU cannot be used.
         """
-        return LocalSearcher(database, open_search_engine(self.device, gpu_share, database, self.started))
+        return LocalSearcher(database, open_search_engine(self.device, gpu_share, self.started))
 
 
-def open_search_engine(
-    device: str,
-    gpu_share: float = 0.9,
-    database: TargetDatabase | None = None,
-    started: GpuProcess | None = None,
-) -> Engine:
+def open_search_engine(device: str, gpu_share: float = 0.9, started: GpuProcess | None = None) -> Engine:
     """Open the search engine for `--device`; "auto" is the first GPU that works, else the CPU.
 
     If "auto" finds a GPU that cannot be used, one log line gives the reason. $FOLDCLI_GPU_MEMORY, such as 2G,
@@ -235,7 +230,6 @@ def open_search_engine(
     Args:
         device: value of `--device`.
         gpu_share: largest share of the GPU's free memory to use.
-        database: the database that will be searched, if it is known.
         started: the process that `open_gpu_ahead` has returned.
 
     Raises:
@@ -243,9 +237,8 @@ def open_search_engine(
         InputError: $FOLDCLI_GPU_MEMORY is not a size.
     """
     settings = GpuSettings(cache_dir() / "kernels", gpu_share, max_gpu_bytes())
-    targets = None if database is None else database.representative_arrays
     engine = create_engine(
-        device, settings, lambda line: logger.info("%s", line), CompilationProgress(), targets, started
+        device, settings, lambda line: logger.info("%s", line), CompilationProgress(), started
     )
     if not engine.drives_gpus and next(set_numba_cache_folder().glob("*/gapless.*.nbi"), None) is None:
         logger.info("compiling the search for this machine (once), which takes up to a minute")

@@ -49,7 +49,6 @@ from cuda.fused.outer_product_mean import (  # noqa: E402
 from cuda.fused.outer_product_mean import hopper as hopper_outer_product_mean  # noqa: E402
 from cuda.fused.outer_product_mean import triton as outer_product_mean  # noqa: E402
 from cuda.fused.outer_product_mean import triton_training as outer_product_training  # noqa: E402
-from cuda.fused.pair_bias import hopper as hopper_pair_bias  # noqa: E402
 from cuda.fused.pair_bias import triton as pair_bias  # noqa: E402
 from cuda.fused.residual_norm import GatedUpdate  # noqa: E402
 from cuda.fused.residual_norm import triton as residual_norm  # noqa: E402
@@ -374,19 +373,6 @@ def test_pair_bias(
     weights = torch.empty(channels, heads, dtype=dtype)
     pair_bias.pair_bias(pair, norm, norm, weights)
     pair_bias.pair_bias(pair.transpose(0, 1), norm, norm, weights)
-    check(kernel, 2)
-
-
-@pytest.mark.parametrize("heads", [4, 8])
-def test_pair_bias_on_hopper(
-    heads: int, compiled: Callable[..., CompiledKernel], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    kernel = compiled(hopper_pair_bias, "pair_bias_kernel")
-    monkeypatch.setattr(pair_bias, "check_tensors", lambda *_: None)
-    pair, norm = torch.empty(50, 50, 128, dtype=torch.bfloat16), torch.empty(128, dtype=torch.bfloat16)
-    weights = torch.empty(128, heads, dtype=torch.bfloat16)
-    hopper_pair_bias.pair_bias(pair, norm, norm, weights)
-    hopper_pair_bias.pair_bias(pair.transpose(0, 1), norm, norm, weights)
     check(kernel, 2)
 
 

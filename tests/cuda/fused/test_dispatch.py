@@ -4,10 +4,11 @@ import pytest
 import torch
 
 from cuda.fused import dispatch
-from cuda.fused.attention import AttentionWeights, attention
+from cuda.fused.attention import attend
 from cuda.fused.dispatch import check_shapes, resolve_implementation
 from cuda.fused.layer_norm import layer_norm
 from cuda.fused.layer_norm.reference import layer_norm as reference_layer_norm
+from cuda.fused.transition import TransitionWeights, add_transition
 
 
 def test_auto_depends_on_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -35,18 +36,16 @@ def test_public_function_runs_the_reference_on_cpu() -> None:
 
 
 def test_disagreeing_shapes_are_rejected() -> None:
-    shapes = [(8,), (8,), *[(8, 2, 4)] * 4, (2, 4), (2, 4, 8), (8,)]
-    weights = AttentionWeights(*(torch.zeros(shape) for shape in shapes))
-    x = torch.zeros(3, 5, 8)
-    assert attention(x, weights).shape == x.shape
-    with pytest.raises(ValueError, match=r"attention: mask has shape \[5, 3\], expected \[B, L\] with B = 3"):
-        attention(x, weights, torch.ones(5, 3))
+    projected, gating_bias, pair_bias = torch.zeros(3, 5, 32), torch.zeros(2, 4), torch.zeros(2, 5, 5)
+    assert attend(projected, gating_bias, pair_bias).shape == (3, 5, 8)
     with pytest.raises(
-        ValueError, match=r"norm_scale has shape \[8\], expected \[C\] with B = 3, L = 5, C = 4"
+        ValueError, match=r"attention: pair_bias has shape \[3, 5, 5\], expected \[H, Q, \*\] with .*H = 2"
     ):
-        attention(x[..., :4], weights)
-    with pytest.raises(ValueError, match="pair_bias has shape"):
-        attention(x, weights, None, torch.zeros(2, 4, 5))
+        attend(projected, gating_bias, torch.zeros(3, 5, 5))
+    weights = TransitionWeights(*map(torch.zeros, [(8,), (8,), (8, 16), (16,), (16, 8), (8,)]))
+    assert add_transition(torch.zeros(3, 5, 8), weights).shape == (3, 5, 8)
+    with pytest.raises(ValueError, match=r"norm_scale has shape \[8\], expected \[C\] with C = 4"):
+        add_transition(torch.zeros(3, 5, 4), weights)
 
 
 def test_leading_axes_and_free_sizes() -> None:

@@ -2,13 +2,12 @@
 
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.command_process import run_foldcli
+from tests.command_process import foldcli
 from tests.networks import tiny_parameters
 
 FOLDCLI = [sys.executable, "-m", "foldcli"]
@@ -18,10 +17,6 @@ QUICK = ["--models", "3", "--num-recycle", "0", "--device", "cpu"]
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
     return os.environ | {"FOLDCLI_CACHE": str(tmp_path / "cache"), "FOLDCLI_PARAMS": tiny_parameters()}
-
-
-def foldcli(*arguments: str | Path, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    return run_foldcli(arguments, env=env)
 
 
 @pytest.mark.slow

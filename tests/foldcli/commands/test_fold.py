@@ -1,7 +1,6 @@
 """Tests of `foldcli fold` in subprocesses, with the bundled examples and tiny untrained networks."""
 
 import json
-import os
 import resource
 import signal
 import subprocess
@@ -13,7 +12,6 @@ import gemmi
 import pytest
 
 from tests.command_process import run_foldcli
-from tests.networks import tiny_parameters
 
 FOLDCLI = [sys.executable, "-m", "foldcli"]
 QUICK = [
@@ -27,15 +25,6 @@ QUICK = [
     "2",
 ]
 GB1 = "MTYKLILNGKTLKGETTTEAVDAATAEKVFKQYANDNGVDGEWTYDDATKTFTVTE"
-
-
-@pytest.fixture(scope="module")
-def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Return an environment with a cache for this module only, so that the user's is not touched."""
-    return os.environ | {
-        "FOLDCLI_CACHE": str(tmp_path_factory.mktemp("cache")),
-        "FOLDCLI_PARAMS": tiny_parameters(),
-    }
 
 
 def fold(*arguments: str | Path, env: dict[str, str], **options: Any) -> subprocess.CompletedProcess[str]:

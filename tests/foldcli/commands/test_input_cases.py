@@ -1,6 +1,5 @@
 """The files of `tests/cases`, which other tools or earlier versions read wrongly without a word."""
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -8,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from tests.command_process import run_foldcli
-from tests.networks import tiny_parameters
 
 CASES = Path(__file__).resolve().parents[2] / "cases"
 UBIQUITIN = "MQIFVKTLTGKTITLEVEPSDTIENVKAKIQDKEGIPPDQQRLIFAGKQLEDGRTLSDYNIQKESTLHLVLRLRGG"
@@ -18,14 +16,6 @@ COMMANDS = {
     "predict": ("predict", "--dry-run"),
     "cache-features": ("cache-features",),
 }
-
-
-@pytest.fixture(scope="module")
-def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    return os.environ | {
-        "FOLDCLI_CACHE": str(tmp_path_factory.mktemp("cache")),
-        "FOLDCLI_PARAMS": tiny_parameters(),
-    }
 
 
 def run(

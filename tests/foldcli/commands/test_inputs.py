@@ -1,32 +1,15 @@
 """Tables and job files as queries of `foldcli search` and `fold`; unsupported jobs do not stop the others."""
 
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.command_process import run_foldcli
-from tests.networks import tiny_parameters
+from tests.command_process import foldcli
 
 FOLDCLI = [sys.executable, "-m", "foldcli"]
 GB1 = "MTYKLILNGKTLKGETTTEAVDAATAEKVFKQYANDNGVDGEWTYDDATKTFTVTE"
-
-
-@pytest.fixture(scope="module")
-def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    return os.environ | {
-        "FOLDCLI_CACHE": str(tmp_path_factory.mktemp("cache")),
-        "FOLDCLI_PARAMS": tiny_parameters(),
-    }
-
-
-def foldcli(
-    *arguments: str | Path, env: dict[str, str], stdin: str | None = None
-) -> subprocess.CompletedProcess[str]:
-    return run_foldcli(arguments, env=env, input=stdin)
 
 
 def boltz_job(sequence: str, entities: str = "") -> str:

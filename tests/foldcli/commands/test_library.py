@@ -2,19 +2,12 @@
 
 import json
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from features.templates.library.library import EMBEDDED, StructureLibrary
-from tests.command_process import run_foldcli
-
-
-def foldcli(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    result = run_foldcli(arguments)
-    assert "Traceback" not in result.stderr
-    return result
+from tests.command_process import foldcli
 
 
 @pytest.fixture(scope="module")

@@ -12,18 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.networks import tiny_parameters
-
 FOLDCLI = [sys.executable, "-m", "foldcli"]
 QUICK = ["--models", "3", "--num-recycle", "0"]
-
-
-@pytest.fixture(scope="module")
-def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    return os.environ | {
-        "FOLDCLI_CACHE": str(tmp_path_factory.mktemp("cache")),
-        "FOLDCLI_PARAMS": tiny_parameters(),
-    }
 
 
 def run_on_terminal(*arguments: str | Path, env: dict[str, str]) -> tuple[int, str]:

@@ -14,7 +14,7 @@ from foldcli.inputs.queries import read_queries
 from msa.database.database import TargetDatabase
 from msa.mmseqs.mmseqs_database import open_mmseqs
 from msa.mmseqs.mmseqs_files import PROFILES
-from tests.command_process import run_foldcli
+from tests.command_process import foldcli
 
 pytestmark = pytest.mark.slow
 
@@ -61,12 +61,6 @@ def folder(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("FOLDCLI_CACHE", str(tmp_path / "cache"))
     return tmp_path
-
-
-def foldcli(*arguments: str) -> subprocess.CompletedProcess[str]:
-    result = run_foldcli(arguments)
-    assert "Traceback" not in result.stderr
-    return result
 
 
 def hits(database: str) -> str:

@@ -13,7 +13,7 @@ import pytest
 
 from model.alphafold2.modules.config import model_config
 from model.checkpoints.alphafold2 import expected_shapes
-from tests.command_process import run_foldcli
+from tests.command_process import foldcli
 from tests.networks import tiny_parameters
 
 FOLDCLI = [sys.executable, "-m", "foldcli"]
@@ -24,12 +24,6 @@ A3M = ">query\nMKVLAAGIV\n>hit 1\nMKV-AAGiIV\n>hit 2\n--VLSAGIV\n"
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
     return os.environ | {"FOLDCLI_CACHE": str(tmp_path / "cache"), "FOLDCLI_PARAMS": tiny_parameters()}
-
-
-def foldcli(
-    *arguments: str | Path, env: dict[str, str], stdin: str | None = None
-) -> subprocess.CompletedProcess[str]:
-    return run_foldcli(arguments, env=env, input=stdin)
 
 
 def scores_of(folder: Path) -> dict:

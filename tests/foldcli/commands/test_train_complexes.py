@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -78,15 +77,6 @@ def complexes(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         entries.append(write_complex(known, name, folder, Settings(templates=1)))
     write_index(folder, entries)
     return folder
-
-
-@pytest.fixture
-def one_thread() -> Iterator[None]:
-    """Compute with one thread, which is faster for a tiny network."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def written(tmp_path: Path, text: str) -> Path:

@@ -175,25 +175,15 @@ def test_streamed_database_is_searched_in_a_separate_process() -> None:
     gpu_engine.close()
 
 
-def test_process_of_a_streamed_database_or_started_ahead_is_used() -> None:
-    targets = tiny_search().database.arrays
-    kernels = Path(FOLDER.name) / "kernels"
-    kinds = {None: LocalWorker, 150: RemoteWorker, 2**20: LocalWorker}
-    for max_bytes, kind in kinds.items():
-        settings = GpuSettings(kernels, max_database_bytes=max_bytes)
-        gpu_engine = create_engine("cuda", settings, print, targets=targets)
-        assert isinstance(gpu_engine, GpuEngine)
-        assert [type(worker) for worker in gpu_engine.workers] == [kind]
-        gpu_engine.close()
-    gpu_engine = create_engine("cuda", GpuSettings(kernels), print, started=GpuProcess(0))
+def test_process_started_ahead_is_used() -> None:
+    settings = GpuSettings(Path(FOLDER.name) / "kernels")
+    gpu_engine = create_engine("cuda", settings, print, started=GpuProcess(0))
     assert isinstance(gpu_engine, GpuEngine)
     assert [type(worker) for worker in gpu_engine.workers] == [RemoteWorker]
     gpu_engine.close()
     # the simulator has a single GPU
-    messages: list[str] = []
-    missing = GpuSettings(kernels, max_database_bytes=150)
     with pytest.raises(GpuUnavailable, match="no GPU number 1"):
-        create_engine("cuda:1", missing, messages.append, targets=targets)
+        create_engine("cuda:1", settings, pytest.fail)
 
 
 @pytest.mark.usefixtures("fast_kernels")

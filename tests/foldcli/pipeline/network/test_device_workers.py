@@ -3,7 +3,7 @@
 import json
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Semaphore
@@ -11,7 +11,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-import torch
 
 from foldcli.errors import SomeTargetsFailed
 from foldcli.families.settings import Job, NetworkOptions, PredictSettings
@@ -40,16 +39,10 @@ from tests.foldcli.pipeline.network import tiny_worker
 from tests.foldcli.pipeline.network.tiny_worker import TinyPredictor, TinyWorkerSettings, tiny_workers
 from tests.networks import tiny_parameters
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 CPU = NetworkMemory("cpu")
 SETTINGS = PredictSettings(num_recycles=1, max_seq=8, max_extra_seq=6)
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def write_targets(folder: Path, names: list[str]) -> list[tuple[str, AlignmentTarget]]:

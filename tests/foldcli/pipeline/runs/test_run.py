@@ -9,7 +9,6 @@ from threading import Event
 from typing import Any
 
 import pytest
-import torch
 
 from foldcli.errors import TargetFailed
 from foldcli.families.settings import PredictSettings
@@ -45,6 +44,8 @@ from msa.engines.settings import AlignmentFilter, SearchSettings
 from msa.io.fasta import FastaRecord
 from tests.networks import tiny_parameters
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 UBIQUITIN = "MQIFVKTLTGKTITLEVEPSDTIENVKAKIQDKEGIPPDQQRLIFAGKQLEDGRTLSDYNIQKESTLHLVLRLRGG"
 QUERY = FastaRecord("q", UBIQUITIN[:30])
 SETTINGS = PredictSettings(num_recycles=0, max_seq=8, max_extra_seq=6)
@@ -56,14 +57,6 @@ def searcher(tmp_path_factory: pytest.TempPathFactory) -> LocalSearcher:
     (folder / "t.fasta").write_text(f">ubq\n{UBIQUITIN}\n>half\n{UBIQUITIN[:25]}\n")
     build_database([folder / "t.fasta"], folder / "db", BuildSettings(threads=1))
     return LocalSearcher(TargetDatabase.open(folder / "db"), CpuEngine())
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 class Runs:
