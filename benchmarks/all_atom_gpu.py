@@ -1,19 +1,16 @@
 """Time and peak memory of the all-atom network on a GPU, with random parameters and a made-up protein.
 
     python benchmarks/all_atom_gpu.py [--tokens 256,512,1024,1536,2048] [--precision bf16] [--kernels fused]
-        [--peer [FOLDER]] [--bionemo [FOLDER]] [--short] [--profile 256,512] [--longest 7000]
-        [--agreement 256]
+        [--peer [FOLDER]] [--short] [--profile 256,512] [--longest 7000]
 
 Prints seconds of one cycle of the trunk, one denoising step of five samples, all scores of five samples, and
 of a whole prediction (4 cycles, 200 steps, 5 samples), the first of its size and the faster of two others,
 with 1,024 rows of alignment and 8 atoms per token; then the measured and the planned peak of memory.
 --profile prints the slowest kernels of each phase. --longest predicts a long protein in one cycle with few
-blocks and steps, which need as much memory as all. --agreement compares the trunk with that in float32.
+blocks and steps, which need as much memory as all.
 
---peer times OpenFold3 in the same process, and --bionemo NVIDIA's bionemo-ir 0.2, which needs Python 3.12, a
-driver from 580 on, pydantic, lru-dict, einops and huggingface_hub. FOLDER has their packages if they are not
-installed. With --short, a peer's whole prediction is not run, but computed from three predictions of one or
-two cycles and 2 or 22 steps.
+--peer times OpenFold3 in the same process; FOLDER has its packages if they are not installed. With --short,
+its whole prediction is not run, but computed from three predictions of one or two cycles and 2 or 22 steps.
 """
 
 import argparse
@@ -187,19 +184,6 @@ def longest(config: AlphaFold3Config, tokens: int, blocks: int, steps: int) -> N
     print(f"{tokens} tokens: finite {is_finite}, planned {(plan.needed + plan.loaded) / GIB:.1f} GiB")
 
 
-def agreement(config: AlphaFold3Config, precision: str, kernels: str, tokens: int) -> None:
-    """Print the relative difference of the representations from those in float32, after one cycle."""
-    inputs = make_inputs(tokens, 128, "cuda")
-    exact = make_network(config, "fp32", "reference").trunk(inputs, SeededDraws(0), cycles=1)
-    for name in dict.fromkeys(("reference", kernels)):
-        trunk = make_network(config, precision, name).trunk(inputs, SeededDraws(0), cycles=1)
-        pair, single = (
-            float((x - y).norm() / y.norm())
-            for x, y in ((trunk.pair, exact.pair), (trunk.single, exact.single))
-        )
-        print(f"{config.name}, {tokens} tokens, {precision}, {name}: pair {pair:.2e}, single {single:.2e}")
-
-
 def show_profile(network: AlphaFold3, tokens: int) -> None:
     """Print the idle time of the GPU and the slowest kernels of each phase."""
     inputs, draws = make_inputs(tokens, ROWS, "cuda"), SeededDraws(0)
@@ -335,21 +319,6 @@ class Peer:
         return f"{cycle:8.4f} {step:8.5f}  {self.kernels}: {times}"
 
 
-class BionemoPeer(Peer):
-    """The OpenFold3 of NVIDIA's bionemo-ir with random parameters: bfloat16 and CUDA graphs, its defaults."""
-
-    def __init__(self) -> None:
-        from bionemo_ir.models.openfold3 import OpenFold3
-
-        self.device, self.kernels = "cuda", "bionemo-ir"
-        self.network = OpenFold3(include_load_weights=False, diffusion_samples=SAMPLES)
-        self.draw_parameters()
-
-    def predict(self, batch: dict[str, torch.Tensor], cycles: int, steps: int) -> object:
-        """Predict the samples of a batch."""
-        return self.network(dict(batch), cycles - 1, steps, SAMPLES, sampling_seed=0)
-
-
 def main() -> None:
     """Measure what the command line names."""
     parser = argparse.ArgumentParser(
@@ -360,10 +329,8 @@ def main() -> None:
     parser.add_argument("--kernels", default="fused")
     parser.add_argument("--parameters", choices=("openbind", "p2"), default="openbind")
     parser.add_argument("--chunks", type=int, default=2**28, help="elements of intermediates held at once")
-    parser.add_argument("--agreement", type=int)
-    for name in ("--peer", "--bionemo"):
-        parser.add_argument(name, nargs="?", const="", metavar="FOLDER")
-    parser.add_argument("--short", action="store_true", help="compute the peers' whole predictions")
+    parser.add_argument("--peer", nargs="?", const="", metavar="FOLDER")
+    parser.add_argument("--short", action="store_true", help="compute the peer's whole predictions")
     parser.add_argument("--profile", help="numbers of tokens")
     parser.add_argument("--longest", help="numbers of tokens")
     parser.add_argument("--blocks", type=int, default=2, help="of the pairformer, with --longest")
@@ -374,8 +341,6 @@ def main() -> None:
     print(torch.cuda.get_device_name(), options.parameters, options.precision, options.kernels, flush=True)
     for tokens in sizes(options.longest):
         longest(config, tokens, options.blocks, options.steps)
-    if options.agreement:
-        agreement(config, options.precision, options.kernels, options.agreement)
     network = make_network(config, options.precision, options.kernels)
     print("tokens    cycle     step   scores    first    whole      GiB  planned")
     with chunk_budget(options.chunks):
@@ -383,14 +348,13 @@ def main() -> None:
             measure(network, tokens)
         for tokens in sizes(options.profile):
             show_profile(network, tokens)
-    for folder, kind in ((options.peer, Peer), (options.bionemo, BionemoPeer)):
-        if folder is not None:
-            # after all others, so that it adds packages and replaces none
-            sys.path.extend([folder] if folder else [])
-            torch.cuda.empty_cache()
-            peer = kind()
-            for tokens in sizes(options.tokens):
-                print(f"{tokens:6} {peer.measure(tokens, options.short)}", flush=True)
+    if options.peer is not None:
+        # after all others, so that it adds packages and replaces none
+        sys.path.extend([options.peer] if options.peer else [])
+        torch.cuda.empty_cache()
+        peer = Peer()
+        for tokens in sizes(options.tokens):
+            print(f"{tokens:6} {peer.measure(tokens, options.short)}", flush=True)
 
 
 def sizes(text: str | None) -> list[int]:

@@ -5,7 +5,7 @@
     python benchmarks/training.py --batch 1 --crop 1536 --checkpoint-blocks --max-recycles 0 --seconds 0
     torchrun --nproc-per-node 2 benchmarks/training.py --data FOLDER --batch 16 --crop 128 --seconds 40
     export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True  # as foldcli train
-    python benchmarks/training.py --family openfold3 --crops 384 512 640 768 --eager --profile --peer FOLDER
+    python benchmarks/training.py --family openfold3 --crops 384 512 640 768 --profile --peer FOLDER
     torchrun --nproc-per-node 2 benchmarks/training.py --family openfold3 --crops 384
 
 One line for each batch size, counted on one GPU; with torchrun samples per second are those of all GPUs.
@@ -13,13 +13,9 @@ Without --data, chains are made up; they are shorter than long crops, which are 
 
 With --family openfold3, a step of an all-atom network of OpenFold3's sizes, optimiser included: made-up
 protein, 8 atoms per token, 1,024 rows of alignment, 4 templates, batch 1, one cycle, a rollout of 20 steps.
---eager adds the same without fused kernels, --profile the parts and kernels of a step. --peer FOLDER, with
-the packages of openfold3 0.5, adds its step: its losses, bfloat16, its checkpoints, no permutations of atoms;
-with cuEquivariance if FOLDER has it, and without. --gigabytes limits the memory of the GPU.
-
---data: folder of the packed training data; --batch: samples on one GPU at once; --phase: whose loss weights
-are used, from 0; --seconds: measured after compilation, for each size, 0 for one step, which says whether it
-fits. --memory-budget, --cuda-graphs, --max-recycles and --kernels are the settings of these names.
+--profile adds the parts and kernels of a step. --peer FOLDER, with the packages of openfold3 0.5, adds its
+step in bfloat16, with its losses and checkpoints, without permutations of atoms: with cuEquivariance if
+FOLDER has it, and without. --gigabytes limits the memory of the GPU.
 """
 
 import argparse
@@ -38,11 +34,8 @@ import torch
 from all_atom_gpu import ATOMS_PER_TOKEN, ROWS, Peer, make_inputs, make_network, print_kernels
 from options import parse_options
 
-from model.alphafold3 import atoms, layers
 from model.alphafold3.config import OPENBIND
-from model.layers import block_graphs
 from model.layers.kernels import best_kernels
-from model.training.alphafold3 import blocks
 from model.training.alphafold3 import network as all_atom_pass
 from model.training.alphafold3 import trainer as all_atom_trainer
 from model.training.alphafold3.network import PassSettings
@@ -282,43 +275,35 @@ class TrainingPeer(Peer):
         return float(loss), float(norm)
 
 
-def measure_all_atom(arguments: argparse.Namespace, processes: TrainingProcesses) -> None:
-    """Print a line for each crop and implementation."""
+def measure_all_atom(arguments: argparse.Namespace, processes: TrainingProcesses) -> dict[int, float]:
+    """Print a line for each crop, and return the seconds of a step."""
     passes = PassSettings(copies=arguments.copies, rollout_steps=20, most_cycles=1)
     settings = AllAtomSettings(learning_rate=1e-5, batch=processes.count, passes=passes)
     device, current = str(processes.device), list[AllAtomSample]()
     if arguments.gigabytes:
         total = torch.cuda.get_device_properties(device).total_memory
         torch.cuda.set_per_process_memory_fraction(min(1.0, arguments.gigabytes * 1e9 / total))
+    network = make_network(OPENBIND, "fp32", best_kernels(device), device)
+    trainer = AllAtomTrainer(network, lambda _: current[-1], settings, processes=processes)
+
+    def step() -> tuple[float, float]:
+        report = trainer.step()
+        return report.terms["loss"], report.gradient_norm
+
     times: dict[int, float] = {}
-    for kernels in (best_kernels(device), "reference") if arguments.eager else (best_kernels(device),):
-        network = make_network(OPENBIND, "fp32", kernels, device)
-        trainer = AllAtomTrainer(network, lambda _: current[-1], settings, processes=processes)
-        if kernels == "reference":
-            for module in (layers, atoms, blocks):
-                module.uses_kernels = lambda x: False  # type: ignore[attr-defined]
-            block_graphs._span_of = lambda module: None  # type: ignore[assignment]
-            for part in trainer.network.modules():
-                if hasattr(part, "half_precision"):
-                    part.half_precision = False
-        for tokens in arguments.crops:
-            current[:] = [complex_sample(tokens, device)]
+    for tokens in arguments.crops:
+        current[:] = [complex_sample(tokens, device)]
+        line, times[tokens] = measured_steps(step, 4)
+        if processes.rank == 0:
+            print(f"{processes.count} x {tokens} tokens x {arguments.copies} copies: {line}", flush=True)
+        if arguments.profile and times[tokens] < float("inf"):
+            show_profile(trainer)
+        torch.cuda.empty_cache()
+    return times
 
-            def step(trainer: AllAtomTrainer = trainer) -> tuple[float, float]:
-                report = trainer.step()
-                return report.terms["loss"], report.gradient_norm
 
-            name = f"{processes.count} x {tokens} tokens x {arguments.copies} copies, {kernels}"
-            line, seconds = measured_steps(step, 4)
-            times.setdefault(tokens, seconds)
-            if processes.rank == 0:
-                print(f"{name}: {line}", flush=True)
-            if arguments.profile and seconds < float("inf"):
-                show_profile(trainer)
-            torch.cuda.empty_cache()
-        del trainer, network, step
-    if arguments.peer is None:
-        return
+def measure_peer(arguments: argparse.Namespace, ours: dict[int, float]) -> None:
+    """Print a line for each crop and kernels of OpenFold3."""
     sys.path.append(str(arguments.peer))
     for cuequivariance in (True, False) if find_spec("cuequivariance_torch") else (False,):
         torch.cuda.empty_cache()
@@ -328,9 +313,7 @@ def measure_all_atom(arguments: argparse.Namespace, processes: TrainingProcesses
             # plain PyTorch compiles nothing in its first steps
             count = 3 if cuequivariance else 2
             line, seconds = measured_steps(lambda peer=peer, batch=batch: peer.step(batch), count)
-            print(
-                f"{tokens} tokens, {peer.kernels}: {line}, {seconds / times[tokens]:.2f} x ours", flush=True
-            )
+            print(f"{tokens} tokens, {peer.kernels}: {line}, {seconds / ours[tokens]:.2f} x ours", flush=True)
         del peer, batch
 
 
@@ -360,12 +343,14 @@ def main() -> None:
         prepared=Path("/tmp/foldcli-training"), batch=numbers, crop=128, phase=0, seconds=40.0,
         memory_budget=float, checkpoint_blocks=False, cuda_graphs=False, max_recycles=int, no_compile=False,
         kernels=str, workers=int, family=("alphafold2", "openfold3"), crops=[384, 512, 640, 768], copies=48,
-        eager=False, profile=False, peer=Path, gigabytes=float,
+        profile=False, peer=Path, gigabytes=float,
     )  # fmt: skip
     processes = TrainingProcesses.from_environment("cuda" if torch.cuda.is_available() else "cpu")
     try:
         if arguments.family == "openfold3":
-            measure_all_atom(arguments, processes)
+            times = measure_all_atom(arguments, processes)
+            if arguments.peer is not None:
+                measure_peer(arguments, times)
             return
         data = training_data(arguments)
         for size in arguments.batch or [16]:
