@@ -12,6 +12,7 @@ from foldcli.pipeline.processes.background import map_in_threads
 from foldcli.pipeline.processes.worker_pool import WorkerPool
 from msa.gpu.device.hardware import gpu_numbers
 from msa.gpu.device.opening import allows_several_processes, open_in_background
+from msa.gpu.worker.process_start import GpuProcess
 from msa.io.fasta import FastaRecord
 
 if TYPE_CHECKING:
@@ -57,14 +58,14 @@ class SearchHandler:
         Raises:
             Exception: they cannot be searched.
         """
+        started = None
         if self._device != "cpu":
             if not all(map(allows_several_processes, gpu_numbers(self._device))):
                 raise RuntimeError("the GPU is in an exclusive mode")
-            # the driver creates a context while numpy is imported
-            open_in_background(self._device)
+            started = self._start_gpu()
         from foldcli.pipeline.search import joined, searcher
 
-        source = searcher.DatabaseSource(self._db, self._device, self._further)
+        source = searcher.DatabaseSource(self._db, self._device, self._further, started)
         # the other process opens the same databases, with the same messages
         logger.disabled = True
         try:
@@ -73,6 +74,14 @@ class SearchHandler:
             logger.disabled = False
         self._first = joined.alone(self._searcher)
         return self._searcher.checksums, self._first.engine.drives_gpus
+
+    def _start_gpu(self) -> GpuProcess | None:
+        """Open the GPUs while numpy is imported; for many searches the only one in a process of its own."""
+        numbers = gpu_numbers(self._device)
+        if self._text_processes is not None and len(numbers) == 1 and not self._further:
+            return GpuProcess(numbers[0], scores=True)
+        open_in_background(self._device)
+        return None
 
     def search(
         self, queries: list[FastaRecord], settings: "AlignmentSettings", with_further: bool
