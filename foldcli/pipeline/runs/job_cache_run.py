@@ -27,6 +27,7 @@ from foldcli.pipeline.prepare.template_stage import TemplateStage
 from foldcli.pipeline.runs.cache_run import store_all
 from foldcli.pipeline.runs.dry_run import DONE, TO_DO, Inspection, database_heading, plan_targets, print_plan
 from foldcli.pipeline.search.chains import ChainSearch, ChainStore
+from foldcli.pipeline.search.joined import make_joined
 from foldcli.pipeline.search.stage import SearchStage
 from foldcli.pipeline.search.stores import CacheStore
 from foldcli.pipeline.targets.alignment_request import AlignmentRequest
@@ -171,7 +172,7 @@ class JobCacheRun:
         if self.database is None or database is None or chain_store is None:
             yield from valid
             return
-        stage = SearchStage(self.database.make_searcher(database), self.alignment, show_progress=False)
+        stage = SearchStage(make_joined(self.database, database), self.alignment, show_progress=False)
         with TargetLocks(Event()) as locks:
             search = ChainSearch(stage, chain_store, locks)
             for result in search.search_ahead(valid, lambda pair: self.family.chains_to_search(pair[1])):
