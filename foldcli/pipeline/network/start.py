@@ -51,7 +51,7 @@ class Startup:
         networks: loaded networks by their sources, to which the predictor adds those that it loads.
     """
 
-    sources: list[Source]
+    sources: list[Source] = field(default_factory=list)
     arrays: "Future[Any] | None" = None
     compilation: "Future[KernelCompilation | None] | None" = None
     worker_services: tuple[Service, ...] = ()
@@ -125,6 +125,7 @@ def start(
     preload: bool = True,
     kinds: Sequence[str] = ("monomer",),
     processes: Processes = Processes(),
+    networks: dict[Any, Any] | None = None,
 ) -> Startup:
     """Find the parameters, and import torch while background threads load what predictions need.
 
@@ -133,6 +134,7 @@ def start(
         preload: False if no prediction follows, as in a dry run.
         kinds: families of networks that the targets need; see `Family.kinds`.
         processes: the processes to start.
+        networks: see `Startup`.
 
     Raises:
         MissingError: there are no parameters; raised before torch is imported.
@@ -152,7 +154,8 @@ def start(
     with without_collection():
         import torch  # noqa: F401
     log_time_since_start("torch is imported")
-    return Startup(sources, arrays, compilation, workers, rank_processes, sampling)
+    networks = {} if networks is None else networks
+    return Startup(sources, arrays, compilation, workers, rank_processes, sampling, networks)
 
 
 def _start_workers(devices: Sequence[str], source: Source) -> tuple[Service, ...]:

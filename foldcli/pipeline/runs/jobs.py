@@ -195,7 +195,7 @@ class JobPreparation:
                 yield TargetStep(target, plan, None, None, False, True)
                 return
             self._warn_of_equal_seeds(target, family, plan, inputs)
-            settings, processes = self._settings.predictor.settings, self._settings.sampling
+            settings, processes = self._settings.predictor.settings, self._settings.startup.sampling
             draw = None if processes is None else processes.sample
             previous: tuple[Any, Any] | None = None
             for job in jobs:

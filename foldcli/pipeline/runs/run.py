@@ -179,9 +179,10 @@ class _Run:
             finally:
                 self._state.stop.set()
                 self._pool.terminate()
-                close_all(self._settings.worker_services)
-                if self._settings.sampling is not None:
-                    self._settings.sampling.terminate()
+                startup = self._settings.startup
+                close_all(startup.worker_services)
+                if startup.sampling is not None:
+                    startup.sampling.terminate()
 
     def predict_here(self) -> None:
         """Predict with the predictor of this process."""

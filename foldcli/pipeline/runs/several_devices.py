@@ -148,7 +148,7 @@ def predict_in_workers(
             return
         targets = chain([first], targets)
     groups, can_join = settings.device_groups()[: len(state.targets)], predictor.family.unshared is None
-    services = iter(settings.worker_services)
+    services = iter(settings.startup.worker_services)
     workers = [
         DeviceWorker(group, predictor.wait_for_kernels, can_join, list(islice(services, len(group))))
         for group in groups
