@@ -3,7 +3,7 @@
 Importing torch takes longer than everything else before the network's first block, and mostly waits for
 files. While it is imported, `start` lets, in this order,
 
-    processes compile the kernels that the cache lacks      `kernels.gpu_kernels`
+    processes compile the kernels that the cache lacks      `kernels`
     a worker for each device import torch                   `device_workers`, if there are several devices
     processes prepare the sampling of features              `prepare.sampling_process`
     the other ranks of this host import torch               `rank_processes`, with --gpus-per-target
@@ -23,7 +23,7 @@ from foldcli.families.registry import family_of, find_family
 from foldcli.families.settings import NetworkOptions, Source
 from foldcli.logs import log_time_since_start, logger
 from foldcli.options.ranks import predicts_in_workers, sampling_processes, unused_devices
-from foldcli.pipeline.kernels.gpu_kernels import KernelCompilation, compile_for_run
+from foldcli.pipeline.network.kernels import KernelCompilation, compile_for_run
 from foldcli.pipeline.network.preloading import start_preloading, start_worker
 from foldcli.pipeline.network.rank_processes import RankProcesses
 from foldcli.pipeline.prepare.sampling_process import SamplingProcesses, prepare_features

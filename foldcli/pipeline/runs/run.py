@@ -40,8 +40,9 @@ from foldcli.pipeline.prepare.feature_stage import FeatureStage
 from foldcli.pipeline.processes.background import run_ahead
 from foldcli.pipeline.processes.shared_arrays import load_arrays
 from foldcli.pipeline.processes.worker_pool import WorkerPool
+from foldcli.pipeline.results.publishing import load_libraries
 from foldcli.pipeline.results.relaxation import RelaxStage
-from foldcli.pipeline.results.results import ResultStage, load_libraries
+from foldcli.pipeline.results.stage import ResultStage
 from foldcli.pipeline.runs.jobs import SAMPLES_AHEAD, JobPreparation
 from foldcli.pipeline.runs.network_stage import NetworkStage
 from foldcli.pipeline.runs.several_devices import predict_in_workers

@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 from foldcli.outputs.target import TargetRun
 from foldcli.pipeline.network.device_workers import DeviceWorker
 from foldcli.pipeline.processes.background import run_concurrently
-from foldcli.pipeline.results.results import ResultStage
+from foldcli.pipeline.results.stage import ResultStage
 from foldcli.pipeline.runs.jobs import JobPreparation, TargetStep
 from foldcli.pipeline.runs.network_stage import NetworkStage
 from foldcli.pipeline.runs.state import RunState
