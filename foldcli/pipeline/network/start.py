@@ -9,7 +9,7 @@ files. While it is imported, `start` lets, in this order,
     the other ranks of this host import torch               `rank_processes`, with --gpus-per-target
     threads open the GPU and read the first network's file  `preloading`, if this process predicts
 
-The search process has been started before (`search.process`), and the GPU is warmed up afterwards
+The search process has been started before (`search.search_process`), and the GPU is warmed up afterwards
 (`Predictor.warm_up`).
 """
 

@@ -18,7 +18,7 @@ from foldcli.inputs.failures import Failures
 from foldcli.inputs.shard import Shard
 from foldcli.inputs.targets import FeatureInput
 from foldcli.logs import logger
-from foldcli.pipeline.prepare.features import CachedFeatures, CacheTask
+from foldcli.pipeline.prepare.cached_features import CachedFeatures, CacheTask
 from foldcli.pipeline.prepare.template_stage import warn_of_unused_templates
 from foldcli.pipeline.processes.worker_pool import WorkResult, map_in_processes
 from foldcli.pipeline.runs.dry_run import (
@@ -31,8 +31,8 @@ from foldcli.pipeline.runs.dry_run import (
     print_plan,
 )
 from foldcli.pipeline.search.chains import ChainSearch, ChainStore
-from foldcli.pipeline.search.joined import make_joined
 from foldcli.pipeline.search.searcher import DatabaseSource
+from foldcli.pipeline.search.several_databases import make_joined
 from foldcli.pipeline.search.stage import SearchStage
 from foldcli.pipeline.search.stores import CacheStore
 from foldcli.pipeline.targets.alignment_request import AlignmentRequest

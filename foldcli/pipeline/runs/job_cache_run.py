@@ -19,8 +19,8 @@ from foldcli.inputs.failures import Failures
 from foldcli.outputs.layout import TargetFiles
 from foldcli.outputs.target import TargetRun
 from foldcli.paths import cache_dir
+from foldcli.pipeline.prepare.cached_features import CachedFeatures
 from foldcli.pipeline.prepare.feature_stage import FeatureStage
-from foldcli.pipeline.prepare.features import CachedFeatures
 from foldcli.pipeline.prepare.template_stage import TemplateStage
 from foldcli.pipeline.runs.cache_run import CacheRun
 from foldcli.pipeline.runs.dry_run import DONE, TO_DO, Inspection

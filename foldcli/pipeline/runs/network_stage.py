@@ -14,7 +14,7 @@ from foldcli.pipeline.network.device_workers import JobInterrupted
 from foldcli.pipeline.network.job_runners import JobResult, JobRunner
 from foldcli.pipeline.processes.background import CallQueue
 from foldcli.pipeline.results.stage import ResultStage
-from foldcli.pipeline.runs.jobs import TargetStep
+from foldcli.pipeline.runs.preparation import TargetStep
 from foldcli.pipeline.runs.state import RunState
 from foldcli.pipeline.targets.layouts import layout_of
 from foldcli.pipeline.targets.plan import TargetPlan

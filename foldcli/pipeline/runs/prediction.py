@@ -25,8 +25,8 @@ from foldcli.pipeline.prepare.template_stage import TemplateStage
 from foldcli.pipeline.results.relaxation import check_relaxation
 from foldcli.pipeline.runs.dry_run import database_heading
 from foldcli.pipeline.search.options import KeptState, SearchOptions
-from foldcli.pipeline.search.process import SearchProcess
 from foldcli.pipeline.search.rna import RnaSearch
+from foldcli.pipeline.search.search_process import SearchProcess
 from foldcli.pipeline.targets.alignment_request import AlignmentRequest
 from foldcli.pipeline.targets.defaults import with_default_method
 from foldcli.pipeline.targets.identity import TargetIdentities

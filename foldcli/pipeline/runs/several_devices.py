@@ -14,8 +14,8 @@ from foldcli.outputs.target import TargetRun
 from foldcli.pipeline.network.device_workers import DeviceWorker
 from foldcli.pipeline.processes.background import run_concurrently
 from foldcli.pipeline.results.stage import ResultStage
-from foldcli.pipeline.runs.jobs import JobPreparation, TargetStep
 from foldcli.pipeline.runs.network_stage import NetworkStage
+from foldcli.pipeline.runs.preparation import JobPreparation, TargetStep
 from foldcli.pipeline.runs.state import RunState
 from msa.base.errors import MissingError
 

@@ -4,9 +4,9 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from foldcli.pipeline.search.joined import make_joined
-from foldcli.pipeline.search.process import ProcessSearcher, SearchProcess, needs_process
+from foldcli.pipeline.search.search_process import ProcessSearcher, SearchProcess, needs_process
 from foldcli.pipeline.search.searcher import DatabaseSource
+from foldcli.pipeline.search.several_databases import make_joined
 from foldcli.pipeline.search.stage import Searcher, SearchStage
 from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
 from foldcli.pipeline.targets.defaults import library_database

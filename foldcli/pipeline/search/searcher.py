@@ -139,7 +139,7 @@ class DatabaseSource:
     def open_searcher(self) -> LocalSearcher:
         """Open the only database and the search engine; first the engine if the database must be converted.
 
-        `joined.open_joined` opens several databases.
+        `several_databases.open_joined` is for several databases.
 
         Raises:
             GpuUnavailable: the requested GPU cannot be used.
@@ -216,7 +216,7 @@ class DatabaseSource:
             )
 
     def make_searcher(self, database: TargetDatabase, gpu_share: float = 0.9) -> LocalSearcher:
-        """Open the search engine for the only database, once opened; `joined.make_joined` is for several.
+        """Open the search engine for an opened database, if it is the only one; see `make_joined` for several.
 
         Raises:
             GpuUnavailable: the requested GPU cannot be used.

@@ -18,7 +18,7 @@ from foldcli.inputs.alignment_targets import (
 from foldcli.inputs.cached_targets import find_all_cached_targets
 from foldcli.inputs.failures import Failures
 from foldcli.inputs.shard import Shard
-from foldcli.pipeline.prepare.features import CacheTask
+from foldcli.pipeline.prepare.cached_features import CacheTask
 from foldcli.pipeline.targets.settings import FeatureSettings
 from msa.alignments.files import read_alignment
 from msa.base.errors import InputError

@@ -42,9 +42,9 @@ from foldcli.outputs.model_files import ModelOrigin
 from foldcli.outputs.target import TargetRun
 from foldcli.params.parameters import TEMPLATE_COPY, ModelType, find_parameters, network_kinds
 from foldcli.pipeline.network.device import NetworkMemory
+from foldcli.pipeline.prepare.cached_features import CacheTask
 from foldcli.pipeline.prepare.complexes import ComplexStage
 from foldcli.pipeline.prepare.feature_stage import FeatureStage
-from foldcli.pipeline.prepare.features import CacheTask
 from foldcli.pipeline.runs.prediction_plan import inspect_target
 from foldcli.pipeline.runs.run import run_targets
 from foldcli.pipeline.runs.state import RunSettings
