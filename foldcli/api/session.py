@@ -22,7 +22,8 @@ from foldcli.inputs.queries import QuerySources, read_named_queries
 from foldcli.inputs.targets import find_fold_targets
 from foldcli.logs import logger
 from foldcli.paths import default_feature_cache
-from foldcli.pipeline.runs.prediction import KeptState, SearchOptions, run_predictions
+from foldcli.pipeline.runs.prediction import run_predictions
+from foldcli.pipeline.search.options import KeptState, SearchOptions
 from foldcli.pipeline.targets.settings import OutputSettings
 from foldcli.process_state import keep_bytecode, make_cpu_products_reproducible, set_numba_cache_folder
 from foldcli.search_runs.folder import write_alignments

@@ -99,7 +99,7 @@ def command(
       foldcli cache-features proteins.fasta --db uniref50 --cache features
       foldcli cache-features jobs/ --params openfold3 --db uniref50
     """
-    from foldcli.pipeline.runs.cache_start import run_cache_features
+    from foldcli.pipeline.runs.cache_command import run_cache_features
 
     if as_json and not dry_run:
         raise click.UsageError("--json needs --dry-run.")

@@ -73,6 +73,6 @@ def command(targets: tuple[str, ...], all_cached: bool, **option_values: Any) ->
             "TARGET... and --all are mutually exclusive." if targets else "Missing argument 'TARGET...'."
         )
         raise click.UsageError(problem)
-    from foldcli.pipeline.runs.starts import run_predict
+    from foldcli.pipeline.runs.prediction import run_predict
 
     return run_predict(targets, all_cached, option_values)

@@ -52,6 +52,6 @@ def command(
     """
     if pairs is None and len(files) > 2:
         raise click.UsageError("expected one or two files; --pairs takes chains of any number of files")
-    from foldcli.pipeline.runs.starts import run_screen
+    from foldcli.pipeline.runs.prediction import run_screen
 
     return run_screen(files, pairs, background, option_values)

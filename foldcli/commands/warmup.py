@@ -81,7 +81,7 @@ def command(
     if gpu_name is not None and capability is None:
         raise click.UsageError("--gpu-name needs --gpu-arch.")
     from foldcli.families.registry import find_family
-    from foldcli.pipeline.kernels.gpu_kernels import compile_for_gpu, compile_search_kernels, triton_version
+    from foldcli.pipeline.network.kernels import compile_for_gpu, compile_search_kernels, triton_version
     from msa.gpu.device.devices import name_and_capability
 
     if not triton_version():

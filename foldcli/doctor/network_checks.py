@@ -6,8 +6,8 @@ from importlib.util import find_spec
 import torch
 
 from foldcli.doctor.result import REPORT_REQUEST, CheckContext, CheckResult, CheckStatus, describe_briefly
-from foldcli.pipeline.kernels.gpu_kernels import are_compiled
 from foldcli.pipeline.network.device import choose_kernels, choose_precision
+from foldcli.pipeline.network.kernels import are_compiled
 from model.alphafold2.modules.config import model_config
 from model.layers.kernels import REFERENCE, Kernels, select_kernels, slower_kernels_warning
 from model.planning.kernel_check import differences_from_numpy, errors_against_float64

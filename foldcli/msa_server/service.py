@@ -18,9 +18,9 @@ from foldcli.msa_server.tickets import TicketQueue
 from foldcli.msa_server.worker import SearchStages, Worker
 from foldcli.paths import make_writable_folder
 from foldcli.pipeline.prepare.template_stage import TemplateStage
-from foldcli.pipeline.search.joined import make_joined
-from foldcli.pipeline.search.process import SearchProcess
+from foldcli.pipeline.search.search_process import SearchProcess
 from foldcli.pipeline.search.searcher import DatabaseSource
+from foldcli.pipeline.search.several_databases import make_joined
 from foldcli.pipeline.targets.locks import TargetLocks
 from foldcli.process_state import on_stop_signals
 from foldcli.server.service import Startup, Verification, device_name, exit_during_search

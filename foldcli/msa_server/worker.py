@@ -18,9 +18,9 @@ from foldcli.msa_server.results import ResultFiles
 from foldcli.msa_server.tickets import Ticket, TicketJob, TicketQueue
 from foldcli.pipeline.search.chains import ChainSearch, ChainStore
 from foldcli.pipeline.search.hit_texts import alignment_text, table_text
-from foldcli.pipeline.search.joined import JoinedSearcher, alone
-from foldcli.pipeline.search.process import ProcessSearcher
+from foldcli.pipeline.search.search_process import ProcessSearcher
 from foldcli.pipeline.search.searcher import LocalSearcher
+from foldcli.pipeline.search.several_databases import JoinedSearcher, alone
 from foldcli.pipeline.search.stage import SearchStage
 from foldcli.pipeline.search.stores import CacheStore
 from foldcli.pipeline.targets.alignment_settings import AlignmentSettings

@@ -11,8 +11,8 @@ import click
 from foldcli.inputs.queries import QueryReaders, QuerySources
 from foldcli.inputs.shard import Shard
 from foldcli.paths import default_feature_cache
-from foldcli.pipeline.search.joined import open_joined
 from foldcli.pipeline.search.searcher import DatabaseSource, ExactSearcher
+from foldcli.pipeline.search.several_databases import open_joined
 from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
 from foldcli.search_runs.settings import SearchRun
 from foldcli.search_runs.split import MergedSearcher, PartSearchRun, ResultFormat

@@ -50,7 +50,7 @@ from foldcli import __main__ as foldcli_main
 from foldcli.commands import fold as fold_command
 from foldcli.params import verify
 from foldcli.pipeline.runs import prediction_plan, run
-from foldcli.pipeline.search import process as searching
+from foldcli.pipeline.search import search_process as searching
 from foldcli.pipeline.search import searcher
 from msa.alignments.files import parse_alignment
 from msa.cpu import engine

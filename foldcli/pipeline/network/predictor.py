@@ -17,8 +17,8 @@ from foldcli.families.settings import Job, NetworkOptions, PredictSettings
 from foldcli.logs import log_time_since_start, logger
 from foldcli.outputs.model_files import ModelOrigin
 from foldcli.params.parameters import UNTRAINED
-from foldcli.pipeline.kernels.gpu_kernels import KernelCompilation
 from foldcli.pipeline.network.device import NetworkMemory, choose_device, set_up_device
+from foldcli.pipeline.network.kernels import KernelCompilation
 from foldcli.pipeline.network.start import Startup
 from foldcli.pipeline.processes.background import run_in_background
 from foldcli.progress import Progress

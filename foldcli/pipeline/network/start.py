@@ -3,13 +3,13 @@
 Importing torch takes longer than everything else before the network's first block, and mostly waits for
 files. While it is imported, `start` lets, in this order,
 
-    processes compile the kernels that the cache lacks      `kernels.gpu_kernels`
+    processes compile the kernels that the cache lacks      `kernels`
     a worker for each device import torch                   `device_workers`, if there are several devices
     processes prepare the sampling of features              `prepare.sampling_process`
     the other ranks of this host import torch               `rank_processes`, with --gpus-per-target
     threads open the GPU and read the first network's file  `preloading`, if this process predicts
 
-The search process has been started before (`search.process`), and the GPU is warmed up afterwards
+The search process has been started before (`search.search_process`), and the GPU is warmed up afterwards
 (`Predictor.warm_up`).
 """
 
@@ -23,7 +23,7 @@ from foldcli.families.registry import family_of, find_family
 from foldcli.families.settings import NetworkOptions, Source
 from foldcli.logs import log_time_since_start, logger
 from foldcli.options.ranks import predicts_in_workers, sampling_processes, unused_devices
-from foldcli.pipeline.kernels.gpu_kernels import KernelCompilation, compile_for_run
+from foldcli.pipeline.network.kernels import KernelCompilation, compile_for_run
 from foldcli.pipeline.network.preloading import start_preloading, start_worker
 from foldcli.pipeline.network.rank_processes import RankProcesses
 from foldcli.pipeline.prepare.sampling_process import SamplingProcesses, prepare_features
@@ -51,7 +51,7 @@ class Startup:
         networks: loaded networks by their sources, to which the predictor adds those that it loads.
     """
 
-    sources: list[Source]
+    sources: list[Source] = field(default_factory=list)
     arrays: "Future[Any] | None" = None
     compilation: "Future[KernelCompilation | None] | None" = None
     worker_services: tuple[Service, ...] = ()
@@ -125,6 +125,7 @@ def start(
     preload: bool = True,
     kinds: Sequence[str] = ("monomer",),
     processes: Processes = Processes(),
+    networks: dict[Any, Any] | None = None,
 ) -> Startup:
     """Find the parameters, and import torch while background threads load what predictions need.
 
@@ -133,6 +134,7 @@ def start(
         preload: False if no prediction follows, as in a dry run.
         kinds: families of networks that the targets need; see `Family.kinds`.
         processes: the processes to start.
+        networks: see `Startup`.
 
     Raises:
         MissingError: there are no parameters; raised before torch is imported.
@@ -152,7 +154,8 @@ def start(
     with without_collection():
         import torch  # noqa: F401
     log_time_since_start("torch is imported")
-    return Startup(sources, arrays, compilation, workers, rank_processes, sampling)
+    networks = {} if networks is None else networks
+    return Startup(sources, arrays, compilation, workers, rank_processes, sampling, networks)
 
 
 def _start_workers(devices: Sequence[str], source: Source) -> tuple[Service, ...]:

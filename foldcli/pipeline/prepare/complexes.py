@@ -19,7 +19,7 @@ from foldcli.inputs.complexes import Complex, chain_query
 from foldcli.inputs.names import ENTRY_SUFFIX
 from foldcli.outputs.target import TargetRun
 from foldcli.outputs.templates import record_templates
-from foldcli.pipeline.prepare.features import record_alignment_size, warn_of_missing_residues
+from foldcli.pipeline.prepare.cached_features import record_alignment_size, warn_of_missing_residues
 from foldcli.pipeline.prepare.template_stage import TargetTemplates, TemplateStage, templates_of_job
 from foldcli.pipeline.search.chains import ChainStore
 from foldcli.pipeline.targets.layouts import layout_of

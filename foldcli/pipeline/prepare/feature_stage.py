@@ -19,8 +19,8 @@ from foldcli.inputs.targets import is_complex
 from foldcli.logs import logger
 from foldcli.outputs.target import TargetRun
 from foldcli.outputs.templates import used_templates
+from foldcli.pipeline.prepare.cached_features import load_or_make_features, record_size
 from foldcli.pipeline.prepare.complexes import ComplexStage
-from foldcli.pipeline.prepare.features import load_or_make_features, record_size
 from foldcli.pipeline.prepare.template_stage import (
     TargetTemplates,
     TemplateStage,

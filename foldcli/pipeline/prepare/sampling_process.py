@@ -16,14 +16,22 @@ if TYPE_CHECKING:
     from features.alphafold2.sampling import SamplingSettings
     from foldcli.pipeline.processes.shared_arrays import SharedArrays
 
+# in the process: the sample of the last call, kept until the next call, because its memory is freed with it
+_last_sample: "list[SharedArrays]" = []
+
 Sample: TypeAlias = "SharedArrays | dict[str, np.ndarray]"
 
 
 def prepare_features() -> None:
     """Make, pack, unpack and sample small features, so that numba loads or compiles their kernels."""
-    from foldcli.pipeline.prepare.sampling_calls import sample_small_features
+    from features.alphafold2.deterministic import make_features
+    from features.alphafold2.sampling import SamplingSettings, sample_features
+    from features.cache.encoding import decode, encode
+    from msa.alignments.files import parse_alignment
 
-    sample_small_features()
+    blocks, layout = encode(make_features([parse_alignment(b">a\nAC\n>b\nAG\n>c\nCC\n")]))
+    features = decode({name: memoryview(block) for name, block in blocks.items()}, layout)
+    sample_features(features, SamplingSettings(max_seq=2, max_extra_seq=1), 1, 0)
 
 
 class SamplingProcesses:
@@ -65,6 +73,16 @@ class SamplingProcesses:
 
 
 def _sample(task: "tuple[dict[str, np.ndarray], SamplingSettings, int, int]") -> Sample:
-    from foldcli.pipeline.prepare.sampling_calls import sample
+    """Sample random features into memory that other processes can map, if there is room for it."""
+    from features.alphafold2.sampling import sample_features
+    from foldcli.pipeline.processes.shared_arrays import SharedArrays, log_copying
 
-    return sample(*task)
+    _last_sample.clear()
+    try:
+        shared = SharedArrays()
+        sample_features(*task, shared.empty)
+    except OSError as error:
+        log_copying(error)
+        return sample_features(*task)
+    _last_sample.append(shared)
+    return shared

@@ -1,10 +1,13 @@
-"""A run of `foldcli cache-features`: search the sequences, compute and cache features."""
+"""Runs of `foldcli cache-features`: the steps of all, and the run that caches AlphaFold2's features."""
 
-from collections.abc import Callable, Iterator, Sequence
+import contextlib
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import Any, Protocol, Self, TypeAlias, TypeVar
 
 from features.cache.cache import FeatureCache, cache_key
 from features.chemistry.residues import check_foldable
@@ -15,7 +18,7 @@ from foldcli.inputs.failures import Failures
 from foldcli.inputs.shard import Shard
 from foldcli.inputs.targets import FeatureInput
 from foldcli.logs import logger
-from foldcli.pipeline.prepare.features import CachedFeatures, CacheTask, cache_features
+from foldcli.pipeline.prepare.cached_features import CachedFeatures, CacheTask
 from foldcli.pipeline.prepare.template_stage import warn_of_unused_templates
 from foldcli.pipeline.processes.worker_pool import WorkResult, map_in_processes
 from foldcli.pipeline.runs.dry_run import (
@@ -28,7 +31,8 @@ from foldcli.pipeline.runs.dry_run import (
     print_plan,
 )
 from foldcli.pipeline.search.chains import ChainSearch, ChainStore
-from foldcli.pipeline.search.joined import make_joined
+from foldcli.pipeline.search.searcher import DatabaseSource
+from foldcli.pipeline.search.several_databases import make_joined
 from foldcli.pipeline.search.stage import SearchStage
 from foldcli.pipeline.search.stores import CacheStore
 from foldcli.pipeline.targets.alignment_request import AlignmentRequest
@@ -37,130 +41,208 @@ from foldcli.pipeline.targets.locks import TargetLocks
 from foldcli.pipeline.targets.settings import FeatureSettings
 from foldcli.progress import progress_bar
 from msa.base.errors import InputError
+from msa.database.database import TargetDatabase
 from msa.io.fasta import FastaRecord
 from msa.search.search import check_query
 
-if TYPE_CHECKING:
-    from foldcli.pipeline.search.searcher import DatabaseSource
-    from msa.database.database import TargetDatabase
 
-
-class NamedTask(Protocol):
-    """A task that adds the inputs of a target to a feature cache."""
+class Task(Protocol):
+    """A task that adds the inputs of a target to a feature cache, in a process."""
 
     @property
     def name(self) -> str:
         """The target's file-safe name."""
         ...
 
-
-TaskType = TypeVar("TaskType", bound=NamedTask)
-
-
-def store_all(
-    function: Callable[[TaskType], CachedFeatures],
-    tasks: Iterator[TaskType],
-    count: int,
-    workers: int,
-    failures: Failures,
-    unit: str = "residues",
-) -> None:
-    """Run all tasks in processes, report them in their order, and log how many there are.
-
-    Args:
-        function: runs a task.
-        tasks: the tasks, made as they are needed.
-        count: their number, if none fails before.
-        workers: number of processes.
-        failures: gets the targets that fail.
-        unit: unit of the targets' sizes.
-    """
-    num_added = num_existing = 0
-
-    def log(name: str, result: WorkResult[TaskType, CachedFeatures]) -> None:
-        nonlocal num_added, num_existing
-        cached = result.get()
-        if cached.was_cached:
-            num_existing += 1
-        else:
-            num_added += 1
-        state = "already cached" if cached.was_cached else "cached"
-        logger.info("%s: %s, %d %s, %d rows", name, state, cached.residues, unit, cached.rows)
-
-    def report(result: WorkResult[TaskType, CachedFeatures]) -> None:
-        failures.run([(result.item.name, result)], log)
-
-    # results arrive in any order, and are reported in the order of the targets
-    unreported: dict[int, WorkResult[TaskType, CachedFeatures]] = {}
-    num_reported = 0
-    try:
-        with progress_bar("caching features", "target") as progress:
-            for done, result in enumerate(_results(function, tasks, min(workers, count)), start=1):
-                progress(done, count)
-                unreported[result.index] = result
-                while num_reported in unreported:
-                    report(unreported.pop(num_reported))
-                    num_reported += 1
-    finally:
-        # after an interrupt, targets may be finished although earlier ones are not
-        for _, result in sorted(unreported.items()):
-            report(result)
-    logger.info("%d cached, %d already there, %d failed", num_added, num_existing, len(failures.failed))
+    def add(self) -> CachedFeatures:
+        """Add the inputs, unless the cache has them."""
+        ...
 
 
-def _results(
-    function: Callable[[TaskType], CachedFeatures], tasks: Iterator[TaskType], workers: int
-) -> Iterator[WorkResult[TaskType, CachedFeatures]]:
+T = TypeVar("T")
+Result: TypeAlias = WorkResult[Task, CachedFeatures]
+
+
+def _add(task: Task) -> CachedFeatures:
+    return task.add()
+
+
+def _results(tasks: Iterator[Task], workers: int) -> Iterator[Result]:
     """Yield the result of each task, in any order."""
     if workers > 1:
-        yield from map_in_processes(function, tasks, workers)
+        yield from map_in_processes(_add, tasks, workers)
         return
     for index, task in enumerate(tasks):
         try:
-            yield WorkResult(index, task, function(task))
+            yield WorkResult(index, task, task.add())
         except Exception as error:
             yield WorkResult(index, task, error=error)
 
 
 @dataclass(frozen=True)
-class CacheRun:
-    """A run of `foldcli cache-features`: its settings and database.
+class CacheRun(ABC):
+    """A run of `foldcli cache-features`; there is a class for each kind of inputs.
 
     Args:
-        database: database for sequences; None if there is none.
+        database: database for what has no alignment; None if there is none.
     """
 
     settings: FeatureSettings
     alignment: AlignmentSettings
-    database: "DatabaseSource | None"
+    database: DatabaseSource | None
     workers: int
 
-    def run(self, targets: Sequence[tuple[str, FeatureInput]], failures: Failures) -> None:
-        """Add the features of all targets to the cache, and log how many there are."""
+    @classmethod
+    def from_options(cls, options: dict[str, Any], cache: Path, **fields: Any) -> Self:
+        """Create the run from the values of the command's options, and the fields of its own kind."""
+        databases = options["databases"]
+        source = DatabaseSource(databases[0], options["device"], databases[1:]) if databases else None
+        return cls(
+            FeatureSettings(cache, options["overwrite"], options["verify"]),
+            AlignmentSettings.from_options(options, options["threads"]),
+            source,
+            options["workers"],
+            **fields,
+        )
+
+    @property
+    def size_unit(self) -> str:
+        """The unit of the targets' sizes."""
+        return "residues"
+
+    @abstractmethod
+    def check(self, item: Any) -> None:
+        """Raise InputError if a target that may be searched cannot be prepared."""
+
+    @abstractmethod
+    def tasks(self, targets: Sequence[tuple[str, Any]], failures: Failures) -> Iterator[Any]:
+        """Yield the tasks of the targets, once what they need is searched; `failures` gets the others."""
+
+    @abstractmethod
+    def inspect(self, name: str, item: Any, store: CacheStore | None) -> Inspection:
+        """Return the size of a target, and the action of the run.
+
+        Args:
+            name: the target's file-safe name.
+            item: its input.
+            store: the stored alignments; None without a database, or if it would have to be built first.
+
+        Raises:
+            InputError: the target is invalid.
+        """
+
+    def run(self, targets: Sequence[tuple[str, Any]], failures: Failures) -> None:
+        """Add the inputs of all targets to the cache, report them in order, and log how many there are."""
+        num_added = num_existing = 0
+
+        def log(name: str, result: Result) -> None:
+            nonlocal num_added, num_existing
+            cached = result.get()
+            num_existing += cached.was_cached
+            num_added += not cached.was_cached
+            state = "already cached" if cached.was_cached else "cached"
+            logger.info("%s: %s, %d %s, %d rows", name, state, cached.residues, self.size_unit, cached.rows)
+
+        def report(result: Result) -> None:
+            failures.run([(result.item.name, result)], log)
+
+        tasks, workers = self.tasks(targets, failures), min(self.workers, len(targets))
+        # results arrive in any order, and are reported in the order of the targets
+        unreported: dict[int, Result] = {}
+        num_reported = 0
+        try:
+            with progress_bar("caching features", "target") as progress:
+                for done, result in enumerate(_results(tasks, workers), start=1):
+                    progress(done, len(targets))
+                    unreported[result.index] = result
+                    while num_reported in unreported:
+                        report(unreported.pop(num_reported))
+                        num_reported += 1
+        finally:
+            # after an interrupt, targets may be finished although earlier ones are not
+            for _, result in sorted(unreported.items()):
+                report(result)
+        logger.info("%d cached, %d already there, %d failed", num_added, num_existing, len(failures.failed))
+
+    def print_plan(
+        self, targets: Sequence[tuple[str, Any]], shard: Shard, failures: Failures, as_json: bool
+    ) -> None:
+        """Print what the run would do, without searching; alignments are read.
+
+        Args:
+            targets: names and inputs of all shards.
+            shard: the run's share of the targets.
+            failures: gets the targets that cannot be read.
+            as_json: print one JSON object instead of a table.
+
+        Raises:
+            SomeTargetsFailed, TargetFailed: a target or a file is invalid.
+        """
+        database = None if self.database is None else self.database.open_existing()
+        store = None if database is None else self.store(database)
+        cache = str(self.settings.cache)
+        headings = [PlanHeading(f"feature cache: {cache}", "cache", {"path": cache})]
+        if self.database is not None:
+            headings.append(database_heading(self.database.db, database))
+        planned = plan_targets(targets, lambda name, item: self.inspect(name, item, store), shard, failures)
+        print_plan(planned, headings, failures, as_json, self.size_unit)
+
+    def valid(self, targets: Sequence[tuple[str, T]], failures: Failures) -> list[tuple[str, T]]:
+        """Return the targets that `check` accepts; `failures` gets the others."""
+        valid = []
+        for name, item in targets:
+            try:
+                self.check(item)
+            except InputError as error:
+                failures.add(name, error)
+            else:
+                valid.append((name, item))
+        return valid
+
+    def store(self, database: TargetDatabase) -> CacheStore:
+        """Return the stored alignments of searches of a database."""
+        request = AlignmentRequest(database.checksums, self.alignment)
+        return CacheStore(self.settings.cache, request, self.settings.overwrite)
+
+    @contextlib.contextmanager
+    def opened_search(self, database: TargetDatabase, store: CacheStore) -> Iterator[ChainSearch]:
+        """Open the search of an opened database, which stores alignments and holds the locks of chains."""
+        assert self.database is not None
+        stage = SearchStage(make_joined(self.database, database), self.alignment, show_progress=False)
+        with TargetLocks(Event()) as locks:
+            yield ChainSearch(stage, ChainStore(store), locks)
+
+
+@dataclass(frozen=True)
+class FeatureCacheRun(CacheRun):
+    """A run that caches AlphaFold2's features of alignments, sequences and complexes."""
+
+    def check(self, item: FastaRecord | Complex) -> None:
+        """Check that a query can be searched with; of a complex, also that each chain can be predicted."""
+        if not isinstance(item, Complex):
+            check_query(item)
+            return
+        for chain_record in item.chains:
+            check_query(chain_record)
+            check_foldable(chain_record.sequence)
+
+    def tasks(self, targets: Sequence[tuple[str, FeatureInput]], failures: Failures) -> Iterator[CacheTask]:
+        """Yield the tasks of alignments, and of queries once they are searched; see `CacheRun`."""
         aligned = [item for _, item in targets if isinstance(item, AlignmentTarget)]
         queries = [(name, item) for name, item in targets if not isinstance(item, AlignmentTarget)]
-        tasks = (
-            CacheTask(target, self.settings) for target in chain(aligned, self._search(queries, failures))
-        )
-        store_all(cache_features, tasks, len(targets), self.workers, failures)
+        for target in chain(aligned, self._search(queries, failures)):
+            yield CacheTask(target, self.settings)
 
     def _search(
         self, queries: Sequence[tuple[str, FastaRecord | Complex]], failures: Failures
     ) -> Iterator[AlignmentTarget]:
         """Yield the alignments of the queries: stored ones first, then each one once it is searched."""
-        valid = []
-        for name, query in queries:
-            try:
-                _check_query(query)
-            except InputError as error:
-                failures.add(name, error)
-            else:
-                valid.append((name, query))
+        valid = self.valid(queries, failures)
         if not queries:
             return
         assert self.database is not None  # find_feature_targets refuses sequences without a database
         database = self.database.open()
-        store = self._store(database)
+        store = self.store(database)
         unsearched: list[tuple[str, FastaRecord]] = []
         complexes: list[tuple[str, Complex]] = []
         for name, query in valid:
@@ -179,71 +261,30 @@ class CacheRun:
                 unsearched.append((name, query))
         if not unsearched and not complexes:
             return
-        stage = SearchStage(make_joined(self.database, database), self.alignment, show_progress=False)
-        with TargetLocks(Event()) as locks:
-            results = chain(
-                stage.run(unsearched, store),
-                ChainSearch(stage, ChainStore(store), locks).search_complexes(complexes, store),
-            )
-            for result in results:
+        with self.opened_search(database, store) as search:
+            for result in chain(
+                search.stage.run(unsearched, store), search.search_complexes(complexes, store)
+            ):
                 if result.error is not None:
                     failures.add(result.name, result.error)
                 else:
                     yield _alignment_target(store, result.name, result.query)
 
-    def _store(self, database: "TargetDatabase") -> CacheStore:
-        request = AlignmentRequest(database.checksums, self.alignment)
-        return CacheStore(self.settings.cache, request, self.settings.overwrite)
-
-    def print_plan(
-        self, targets: Sequence[tuple[str, FeatureInput]], shard: Shard, failures: Failures, as_json: bool
-    ) -> None:
-        """Print what the run would do, without searching; alignments are read.
-
-        Args:
-            targets: names and inputs of all shards.
-            shard: the run's share of the targets.
-            failures: gets the targets that cannot be read.
-            as_json: print one JSON object instead of a table.
-
-        Raises:
-            SomeTargetsFailed, TargetFailed: a target or a file is invalid.
-        """
-        database = None if self.database is None else self.database.open_existing()
-        store = None if database is None else self._store(database)
-        entries = FeatureCache(self.settings.cache)
-
-        def action_for(key: str) -> str:
-            return DONE if not self.settings.overwrite and entries.path(key).is_file() else TO_DO
-
-        def inspect(name: str, item: FeatureInput) -> Inspection:
-            if not isinstance(item, AlignmentTarget):
-                _check_query(item)
-                if store is None or not store.is_finished(name, item):
-                    return item.residues if isinstance(item, Complex) else len(item.sequence), TO_DO
-                item = _alignment_target(store, name, item)
-            contents = item.read_contents()
-            rows = item.parse_complex(contents)
-            if rows is not None:
-                return rows.residues, action_for(complex_key(name, rows))
+    def inspect(self, name: str, item: FeatureInput, store: CacheStore | None) -> Inspection:
+        """Return the size of a target, and whether the cache has its features; see `CacheRun`."""
+        if not isinstance(item, AlignmentTarget):
+            self.check(item)
+            if store is None or not store.is_finished(name, item):
+                return item.residues if isinstance(item, Complex) else len(item.sequence), TO_DO
+            item = _alignment_target(store, name, item)
+        contents = item.read_contents()
+        if (rows := item.parse_complex(contents)) is not None:
+            size, key = rows.residues, complex_key(name, rows)
+        else:
             alignments = item.parse(contents)
-            return len(alignments[0].query), action_for(cache_key(alignments))
-
-        cache = str(self.settings.cache)
-        headings = [PlanHeading(f"feature cache: {cache}", "cache", {"path": cache})]
-        if self.database is not None:
-            headings.append(database_heading(self.database.db, database))
-        print_plan(plan_targets(targets, inspect, shard, failures), headings, failures, as_json)
-
-
-def _check_query(query: FastaRecord | Complex) -> None:
-    """Check that a query can be searched with; of a complex, also that each chain can be predicted."""
-    if not isinstance(query, Complex):
-        check_query(query)
-        return
-    for chain_record in query.chains:
-        check_query(chain_record)
-        check_foldable(chain_record.sequence)
+            size, key = len(alignments[0].query), cache_key(alignments)
+        is_cached = not self.settings.overwrite and FeatureCache(self.settings.cache).path(key).is_file()
+        return size, DONE if is_cached else TO_DO
 
 
 def _alignment_target(store: CacheStore, name: str, query: FastaRecord | Complex) -> AlignmentTarget:

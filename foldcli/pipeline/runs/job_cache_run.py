@@ -8,36 +8,33 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from threading import Event
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from foldcli.families.base import Family, PlanHeading
+from foldcli.families.base import Family
 from foldcli.families.registry import find_family
 from foldcli.families.settings import JobSettings
 from foldcli.inputs.failures import Failures
-from foldcli.inputs.shard import Shard
 from foldcli.outputs.layout import TargetFiles
 from foldcli.outputs.target import TargetRun
 from foldcli.paths import cache_dir
+from foldcli.pipeline.prepare.cached_features import CachedFeatures
 from foldcli.pipeline.prepare.feature_stage import FeatureStage
-from foldcli.pipeline.prepare.features import CachedFeatures
 from foldcli.pipeline.prepare.template_stage import TemplateStage
-from foldcli.pipeline.runs.cache_run import store_all
-from foldcli.pipeline.runs.dry_run import DONE, TO_DO, Inspection, database_heading, plan_targets, print_plan
-from foldcli.pipeline.search.chains import ChainSearch, ChainStore
-from foldcli.pipeline.search.stage import SearchStage
+from foldcli.pipeline.runs.cache_run import CacheRun
+from foldcli.pipeline.runs.dry_run import DONE, TO_DO, Inspection
+from foldcli.pipeline.search.chains import ChainStore
 from foldcli.pipeline.search.stores import CacheStore
 from foldcli.pipeline.targets.alignment_request import AlignmentRequest
-from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
-from foldcli.pipeline.targets.locks import TargetLocks
 from foldcli.pipeline.targets.settings import FeatureSettings, TemplateOptions
-from msa.base.errors import InputError
+from msa.database.database import TargetDatabase
 
-if TYPE_CHECKING:
-    from foldcli.pipeline.search.searcher import DatabaseSource
-    from msa.database.database import TargetDatabase
+
+@functools.cache
+def _template_stage(options: TemplateOptions) -> TemplateStage:
+    """Open the source of templates, once in each process."""
+    return TemplateStage.open(options, cache_dir())
 
 
 @dataclass(frozen=True)
@@ -57,6 +54,15 @@ class JobTask:
     chain_store: ChainStore | None
     seeds: tuple[int, ...]
 
+    def add(self) -> CachedFeatures:
+        """Add the inputs of the job to the cache, unless it has them; raises as `Family.prepare`."""
+        with tempfile.TemporaryDirectory() as folder:
+            # what `fold` stages in its results goes into the cache
+            target = TargetRun(TargetFiles(self.name, Path(folder), "default"), self.job)
+            family = find_family(self.params)
+            was_cached = family.prepare(target, self.features(), self.request, self.seeds)
+        return CachedFeatures(was_cached, target.facts["alignment_rows"], target.facts["residues"])
+
     @property
     def request(self) -> AlignmentRequest | None:
         """The request for the alignments of its chains; None if there are no searches."""
@@ -74,36 +80,16 @@ class JobTask:
         )
 
 
-@functools.cache
-def _template_stage(options: TemplateOptions) -> TemplateStage:
-    """Open the source of templates, once in each process."""
-    return TemplateStage.open(options, cache_dir())
-
-
-def prepare(task: JobTask) -> CachedFeatures:
-    """Add the inputs of a job to a feature cache, unless the cache has them; raises as `Family.prepare`."""
-    with tempfile.TemporaryDirectory() as folder:
-        # what `fold` stages in its results goes into the cache
-        target = TargetRun(TargetFiles(task.name, Path(folder), "default"), task.job)
-        was_cached = find_family(task.params).prepare(target, task.features(), task.request, task.seeds)
-    return CachedFeatures(was_cached, target.facts["alignment_rows"], target.facts["residues"])
-
-
 @dataclass(frozen=True)
-class JobCacheRun:
-    """A run of `foldcli cache-features` with jobs.
+class JobCacheRun(CacheRun):
+    """A run that prepares jobs.
 
     Args:
-        database: database for proteins without an alignment; None if there is none.
         params: value of `--params`, whose family prepares jobs.
         templates: the source of templates; None for no templates.
         seeds: number of seeds, and the first one.
     """
 
-    settings: FeatureSettings
-    alignment: AlignmentSettings
-    database: "DatabaseSource | None"
-    workers: int
     params: str
     templates: TemplateOptions | None
     seeds: JobSettings
@@ -112,6 +98,15 @@ class JobCacheRun:
     def family(self) -> Family:
         """The family of networks that predict the jobs."""
         return find_family(self.params)
+
+    @property
+    def size_unit(self) -> str:
+        """The unit of the jobs' sizes."""
+        return self.family.size_unit
+
+    def check(self, item: Any) -> None:
+        """Raise InputError if a job cannot be predicted."""
+        self.family.check(item)
 
     def check_database(self, targets: Sequence[tuple[str, Any]]) -> None:
         """Check that there is a database if a job needs a search.
@@ -125,78 +120,43 @@ class JobCacheRun:
                 f"{name} has proteins without an alignment, which need a search: give a database with --db"
             )
 
-    def run(self, targets: Sequence[tuple[str, Any]], failures: Failures) -> None:
-        """Add the inputs of all jobs to the cache; `failures` gets the jobs that fail."""
-        templates, workers = self.templates, min(self.workers, len(targets))
+    def tasks(self, targets: Sequence[tuple[str, Any]], failures: Failures) -> Iterator[JobTask]:
+        """Open what the jobs need, and return their tasks; see `CacheRun`."""
+        templates = self.templates
         if templates is not None:
             _template_stage(templates)  # builds a library once
-            if workers > 1:
+            if min(self.workers, len(targets)) > 1:
                 templates = replace(templates, search=replace(templates.search, threads=1))
-        database = chain_store = None
-        if self.database is not None and any(self.family.is_searched(job) for _, job in targets):
-            database = self.database.open()
-            chain_store = self._chain_store(database)
-        tasks = (
-            self._task(name, job, templates, chain_store)
-            for name, job in self._search(targets, database, chain_store, failures)
-        )
-        store_all(prepare, tasks, len(targets), workers, failures, self.family.size_unit)
+        valid = self.valid(targets, failures)
+        if self.database is None or not any(self.family.is_searched(job) for _, job in targets):
+            return (self._task(name, job, templates, None) for name, job in valid)
+        return self._search(valid, templates, self.database.open(), failures)
+
+    def _search(
+        self,
+        valid: Sequence[tuple[str, Any]],
+        templates: TemplateOptions | None,
+        database: TargetDatabase,
+        failures: Failures,
+    ) -> Iterator[JobTask]:
+        """Yield the task of each job whose proteins have alignments, once they are found."""
+        with self.opened_search(database, self.store(database)) as search:
+            for result in search.search_ahead(valid, lambda pair: self.family.chains_to_search(pair[1])):
+                if result.error is not None:
+                    failures.add(result.target[0], result.error)
+                else:
+                    yield self._task(*result.target, templates, search.store)
+
+    def inspect(self, name: str, item: Any, store: CacheStore | None) -> Inspection:
+        """Return the size of a job, and whether the cache has its inputs; see `CacheRun`."""
+        size = self.family.size(item)
+        if store is None and self.family.is_searched(item):
+            return size, TO_DO  # the database does not exist yet
+        task = self._task(name, item, self.templates, None if store is None else ChainStore(store))
+        return size, DONE if task.is_prepared() else TO_DO
 
     def _task(
         self, name: str, job: Any, templates: TemplateOptions | None, chain_store: ChainStore | None
     ) -> JobTask:
         seeds = tuple(self.seeds.seeds(self.family.seeds(job)))
         return JobTask(name, job, self.params, self.settings, templates, chain_store, seeds)
-
-    def _chain_store(self, database: "TargetDatabase") -> ChainStore:
-        request = AlignmentRequest(database.checksums, self.alignment)
-        return ChainStore(CacheStore(self.settings.cache, request, self.settings.overwrite))
-
-    def _search(
-        self,
-        targets: Sequence[tuple[str, Any]],
-        database: "TargetDatabase | None",
-        chain_store: ChainStore | None,
-        failures: Failures,
-    ) -> Iterator[tuple[str, Any]]:
-        """Yield the jobs whose proteins have alignments, once they are found."""
-        valid = []
-        for name, job in targets:
-            try:
-                self.family.check(job)
-            except InputError as error:
-                failures.add(name, error)
-            else:
-                valid.append((name, job))
-        if self.database is None or database is None or chain_store is None:
-            yield from valid
-            return
-        stage = SearchStage(self.database.make_searcher(database), self.alignment, show_progress=False)
-        with TargetLocks(Event()) as locks:
-            search = ChainSearch(stage, chain_store, locks)
-            for result in search.search_ahead(valid, lambda pair: self.family.chains_to_search(pair[1])):
-                if result.error is None:
-                    yield result.target
-                else:
-                    failures.add(result.target[0], result.error)
-
-    def print_plan(
-        self, targets: Sequence[tuple[str, Any]], shard: Shard, failures: Failures, as_json: bool
-    ) -> None:
-        """Print what the run would do, without searching; raises as `CacheRun.print_plan`."""
-        cache = str(self.settings.cache)
-        headings = [PlanHeading(f"feature cache: {cache}", "cache", {"path": cache})]
-        database = None if self.database is None else self.database.open_existing()
-        if self.database is not None:
-            headings.append(database_heading(self.database.db, database))
-        chain_store = None if database is None else self._chain_store(database)
-
-        def inspect(name: str, job: Any) -> Inspection:
-            size = self.family.size(job)
-            if chain_store is None and self.family.is_searched(job):
-                return size, TO_DO  # the database does not exist yet
-            task = self._task(name, job, self.templates, chain_store)
-            return size, DONE if task.is_prepared() else TO_DO
-
-        planned = plan_targets(targets, inspect, shard, failures)
-        print_plan(planned, headings, failures, as_json, self.family.size_unit)

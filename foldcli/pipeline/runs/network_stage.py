@@ -13,8 +13,8 @@ from foldcli.outputs.target import TargetRun
 from foldcli.pipeline.network.device_workers import JobInterrupted
 from foldcli.pipeline.network.job_runners import JobResult, JobRunner
 from foldcli.pipeline.processes.background import CallQueue
-from foldcli.pipeline.results.results import ResultStage
-from foldcli.pipeline.runs.jobs import TargetStep
+from foldcli.pipeline.results.stage import ResultStage
+from foldcli.pipeline.runs.preparation import TargetStep
 from foldcli.pipeline.runs.state import RunState
 from foldcli.pipeline.targets.layouts import layout_of
 from foldcli.pipeline.targets.plan import TargetPlan
@@ -38,30 +38,35 @@ class NetworkStage:
         with CallQueue(_JOBS_AHEAD, on_error=self._results.stop) as collector:
             start = time.perf_counter()
             for step in work:
-                target, plan, reached = step.target, step.plan, False
+                target = step.target
                 if target.predicted or target.postponed or target.interrupted:
                     continue
                 waited = target.facts.get("waited_for_features_seconds", 0.0) + time.perf_counter() - start
                 target.facts["waited_for_features_seconds"] = round(waited, 3)
-                if not target.failed and step.job is not None:
-                    try:
-                        passes = self._announce(step, step.job)
-                        collect = self._runner.start(target.name, step.job, step.sample, passes)
-                    except Exception as error:
-                        if not self._fail_job(target, error):
-                            return
-                    else:
-                        added = collector.submit(partial(self._add_model, target, step.job, plan, collect))
-                        reached = plan.may_stop and added.result() > plan.stop_at_score
-                    if reached:
-                        plan = self._stop(target, plan, step.job)
-                if (step.is_last or reached) and target.is_open:
+                plan, is_last = self._start_step(step, collector)
+                if is_last and target.is_open:
                     target.predicted = True
                     collector.submit(partial(self._finish, target, plan))
                 del step  # its sample is freed before the next one is made
-                if not self._runner.usable:
+                if not self._runner.usable or (target.interrupted and self._state.stop.is_set()):
                     return
                 start = time.perf_counter()
+
+    def _start_step(self, step: TargetStep, collector: CallQueue) -> tuple[TargetPlan, bool]:
+        """Start the job of a step, if it has one; return the target's plan, and whether no step follows."""
+        target, plan = step.target, step.plan
+        if target.failed or step.job is None:
+            return plan, step.is_last
+        try:
+            passes = self._announce(step, step.job)
+            collect = self._runner.start(target.name, step.job, step.sample, passes)
+        except Exception as error:
+            self._fail_job(target, error)
+            return plan, step.is_last
+        added = collector.submit(partial(self._add_model, target, step.job, plan, collect))
+        if plan.may_stop and added.result() > plan.stop_at_score:
+            return self._stop(target, plan, step.job), True
+        return plan, step.is_last
 
     def _announce(self, step: TargetStep, job: Job) -> Progress:
         """Log and show a job that is started; return the callback that counts its passes."""
@@ -98,20 +103,18 @@ class NetworkStage:
             return 0.0
         return max(model.prediction.mean_plddt for model in result.models)
 
-    def _fail_job(self, target: TargetRun, error: Exception) -> bool:
-        """Handle the error of a job; return False if the run was interrupted."""
+    def _fail_job(self, target: TargetRun, error: Exception) -> None:
+        """Handle the error of a job."""
         if self._state.stop.is_set():
             # the run that continues repeats the job
             target.interrupted = True
-            return False
-        if isinstance(error, JobInterrupted):
+        elif isinstance(error, JobInterrupted):
             logger.info("%s: %s; it is predicted again", target.name, error)
             target.interrupted = True
         elif isinstance(error, OutOfMemory) and self._runner.postpones:
             self._postpone(target, error)
         else:
             self._state.fail(target, error)
-        return True
 
     def _postpone(self, target: TargetRun, error: OutOfMemory) -> None:
         """Leave a target that does not fit one device until all of them are free."""

@@ -1,10 +1,10 @@
-"""The run that `foldcli fold`, `foldcli screen` and `foldcli predict` start.
+"""The runs of `foldcli fold`, `screen` and `predict`, from the values of options to `run.run_targets`.
 
 Modules that import torch are imported once `start` has started the processes and the imports ahead.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -15,23 +15,22 @@ from foldcli.families.base import PlanHeading
 from foldcli.families.registry import check_parameters, find_family, with_params
 from foldcli.families.settings import NetworkOptions
 from foldcli.inputs.failures import Failures
-from foldcli.inputs.targets import TargetInput
+from foldcli.inputs.queries import QuerySources
+from foldcli.inputs.screen import Background
+from foldcli.inputs.targets import FoldInput, TargetInput, find_fold_targets
 from foldcli.options import ranks as rank_options
 from foldcli.paths import cache_dir, check_writable_folder, make_writable_folder
 from foldcli.pipeline.network.start import Processes, Startup, start
 from foldcli.pipeline.prepare.template_stage import TemplateStage
 from foldcli.pipeline.results.relaxation import check_relaxation
 from foldcli.pipeline.runs.dry_run import database_heading
-from foldcli.pipeline.search.joined import make_joined
-from foldcli.pipeline.search.process import ProcessSearcher, SearchProcess, needs_process
-from foldcli.pipeline.search.searcher import DatabaseSource
-from foldcli.pipeline.search.stage import Searcher, SearchStage
+from foldcli.pipeline.search.options import KeptState, SearchOptions
+from foldcli.pipeline.search.rna import RnaSearch
+from foldcli.pipeline.search.search_process import SearchProcess
 from foldcli.pipeline.targets.alignment_request import AlignmentRequest
-from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
-from foldcli.pipeline.targets.defaults import library_database, with_default_method
+from foldcli.pipeline.targets.defaults import with_default_method
 from foldcli.pipeline.targets.identity import TargetIdentities
 from foldcli.pipeline.targets.settings import FeatureSettings, OutputSettings, TemplateOptions
-from foldcli.progress import Report
 from model.parallel.rank_assignment import RankAssignment
 
 if TYPE_CHECKING:
@@ -40,81 +39,6 @@ if TYPE_CHECKING:
 
 # given the feature cache and the failures of the run, returns names and targets
 FindTargets: TypeAlias = Callable[[Path, Failures], Sequence[tuple[str, TargetInput]]]
-
-
-# largest share of a GPU's memory that searches use; the network needs the rest
-_GPU_SHARE = 0.5
-
-
-@dataclass(frozen=True)
-class SearchOptions:
-    """The database and the settings of a run's searches.
-
-    Args:
-        database: value of `--db`; None is the package's library.
-    """
-
-    database: str | None
-    alignment: AlignmentSettings
-    further: tuple[str, ...] = ()
-
-    @classmethod
-    def from_options(cls, options: dict[str, Any]) -> "SearchOptions":
-        """Create the options from the values of the search options of `fold`, which include `databases`."""
-        first, *further = options["databases"] or (None,)
-        return cls(first, AlignmentSettings.from_options(options, options["threads"]), tuple(further))
-
-    def with_database(self) -> "SearchOptions":
-        """Return options with a database: the given one, or with a warning the package's library."""
-        return replace(self, database=str(library_database())) if self.database is None else self
-
-    def plan(self, device: str) -> tuple[AlignmentRequest | None, PlanHeading]:
-        """Return the request for alignments and the heading of the plan, for `--dry-run`.
-
-        The request is None if the database would first have to be converted.
-        """
-        assert self.database is not None
-        database = DatabaseSource(self.database, device, self.further).open_existing()
-        request = None if database is None else AlignmentRequest(database.checksums, self.alignment)
-        return request, database_heading(self.database, database)
-
-    def open(self, device: str, process: SearchProcess | None) -> tuple[SearchStage, str]:
-        """Open the database for searches; return the search stage and a description of the database.
-
-        Args:
-            device: value of `--device`.
-            process: a process for the searches; None to search in this process.
-        """
-        assert self.database is not None
-        source = DatabaseSource(self.database, device, self.further)
-        database = source.open()
-        searcher: Searcher | ProcessSearcher
-        if process is None:
-            searcher = make_joined(source, database, _GPU_SHARE)
-        else:
-            searcher = process.open(database, partial(make_joined, source, database, _GPU_SHARE))
-        names = ", ".join((self.database, *self.further))
-        count = sum(each.manifest.sequences for each in (database, *database.companions))
-        description = f"{names} of {count:,} sequences"
-        return SearchStage(searcher, self.alignment, show_progress=False), description
-
-
-@dataclass
-class KeptState:
-    """State that a Python session keeps for its next run, and its observers of a run.
-
-    Args:
-        search: the search stage, in this process, and the description of its database.
-    """
-
-    networks: dict[Any, Any] = field(default_factory=dict)
-    search: "tuple[SearchStage, str] | None" = None
-    report: Report | None = None
-
-    def open(self, search: SearchOptions, device: str) -> "tuple[SearchStage, str]":
-        """Return the search stage, opening the database at the first call; see `SearchOptions.open`."""
-        self.search = self.search or search.open(device, None)
-        return self.search
 
 
 @dataclass(frozen=True)
@@ -165,6 +89,58 @@ class _Request:
             as_json=options["as_json"],
             kept=kept,
         )
+
+
+def run_fold(queries: Sequence[str], rna_db: str | None, values: dict[str, Any]) -> int | None:
+    """Predict queries, with searches; return the exit code of a process that only takes part.
+
+    Args:
+        queries: the inputs.
+        rna_db: the database of RNA, or None.
+        values: see `run_predictions`.
+    """
+    search, family = SearchOptions.from_options(values), find_family(values["params"])
+    if rna_db is not None and not family.prepares_jobs:
+        raise click.UsageError("--rna-db is for all-atom networks (--params openfold3).")
+
+    def find_targets(cache: Path, failures: Failures) -> list[tuple[str, FoldInput]]:
+        settings = search.alignment.search
+        arguments = queries, settings.comp_bias_corr, settings.matrix, cache, failures
+        targets = find_fold_targets(*arguments, family.read_queries)
+        if rna_db is None:
+            return targets
+        rna = RnaSearch(rna_db, search.alignment, cache)
+        return rna.add_alignments(targets, failures, values["dry_run"])
+
+    return run_predictions(find_targets, search, **values)
+
+
+def run_screen(
+    files: Sequence[str], pairs: str | None, background: int | None, values: dict[str, Any]
+) -> int | None:
+    """Predict complexes of chains, with searches; see `run_fold`.
+
+    Args:
+        files: files of chains.
+        pairs: table of the complexes, or None for all pairs.
+        background: number of pairs of the background, or None for none.
+        values: see `run_predictions`.
+    """
+    search = SearchOptions.from_options(values)
+
+    def find_targets(cache: Path, failures: Failures) -> list[tuple[str, FoldInput]]:
+        settings = search.alignment.search
+        sources = QuerySources(files, settings.comp_bias_corr, settings.matrix)
+        drawn = None if background is None else Background(background, values["random_seed"] or 0)
+        return find_family(values["params"]).read_screen(files, pairs, sources, failures, drawn)
+
+    return run_predictions(find_targets, search, **values)
+
+
+def run_predict(targets: Sequence[str], all_cached: bool, values: dict[str, Any]) -> int | None:
+    """Predict alignments, features or jobs; see `run_fold`."""
+    find_targets = find_family(values["params"]).find_predict_targets
+    return run_predictions(partial(find_targets, targets, all_cached), None, **values)
 
 
 def run_predictions(
@@ -241,10 +217,12 @@ def _predict(
     network = with_default_method(request.network, request.templates, kinds)
     search = None if request.search is None else request.search.with_database()
     request = replace(request, network=network, search=search)
-    search_process = _start_search(request, processes.in_workers) if has_work else None
+    search_process = None
+    if has_work and search is not None and request.kept is None:
+        predicts_here = not processes.in_workers and network.gpus_per_target == 1 and family.has_network
+        search_process = search.start_process(network.device, predicts_here)
     loaded = {} if request.kept is None else request.kept.networks
-    startup = start(network, not (request.dry_run or loaded), kinds, processes)
-    startup = replace(startup, networks=loaded)
+    startup = start(network, not (request.dry_run or loaded), kinds, processes, loaded)
     # this imports torch, which `start` has just imported
     from foldcli.pipeline.network.ranks import open_predictor
 
@@ -262,18 +240,6 @@ def _predict(
 
             make_writable_folder(request.output.folder)
             run_targets(targets, settings, failures, request.as_json)
-
-
-def _start_search(request: _Request, in_workers: bool) -> SearchProcess | None:
-    """Start a process for the searches if they would delay the predictions of this process."""
-    search, network = request.search, request.network
-    if search is None or request.kept is not None:
-        return None
-    has_network = find_family(network.params).has_network
-    predicts_here = not in_workers and network.gpus_per_target == 1 and has_network
-    if needs_process(network.device, predicts_here, str(search.database), *search.further):
-        return SearchProcess(str(search.database), network.device, _GPU_SHARE, search.further)
-    return None
 
 
 def _identities(request: _Request, predictor: "Predictor") -> tuple[TemplateStage | None, TargetIdentities]:
@@ -307,8 +273,11 @@ def _print_plan(
 
     headings: tuple[PlanHeading, ...] = ()
     if request.search is not None:
-        alignments, heading = request.search.plan(request.network.device)
-        identities, headings = replace(identities, request=alignments), (heading,)
+        database = request.search.open_existing(request.network.device)
+        if database is not None:
+            alignments = AlignmentRequest(database.checksums, request.search.alignment)
+            identities = replace(identities, request=alignments)
+        headings = (database_heading(str(request.search.database), database),)
     print_prediction_plan(targets, identities, predictor, request.output, failures, headings, request.as_json)
 
 
@@ -342,8 +311,7 @@ def _run_settings(
         database=description,
         workers=workers,
         devices_per_target=ranks,
-        worker_services=startup.worker_services,
-        sampling=startup.sampling,
+        startup=startup,
         report=None if kept is None else kept.report,
     )
 

@@ -3,13 +3,13 @@
 A run is a list of targets that pass through stages, each working on the whole list, a bounded number of
 targets ahead of the next stage:
 
-1. search (`fold` only), in batches, in a thread            `ahead.TargetSearch`,
+1. search (`fold` only), in batches, in a thread            `targets.TargetSearch`,
    chains of complexes before that                          `chains.ChainSearch`
-2. features, templates and random features, in a thread     `jobs.JobPreparation`
+2. features, templates and random features, in a thread     `preparation.JobPreparation`
 3. the network, in the main thread                          `network_stage.NetworkStage`,
    or with several devices in a process for each,
    which together predict what does not fit one             `several_devices.predict_in_workers`
-4. files, ranking, report and done.json, in processes       `results.ResultStage`
+4. files, ranking, report and done.json, in processes       `stage.ResultStage`
 
 The network is what a run waits for. The state of a target is on the disk: staged files in its work folder,
 each with the fingerprint of what it depends on, so that an interrupted run continues. done.json, written
@@ -40,16 +40,17 @@ from foldcli.pipeline.prepare.feature_stage import FeatureStage
 from foldcli.pipeline.processes.background import run_ahead
 from foldcli.pipeline.processes.shared_arrays import load_arrays
 from foldcli.pipeline.processes.worker_pool import WorkerPool
+from foldcli.pipeline.results.publishing import load_libraries
 from foldcli.pipeline.results.relaxation import RelaxStage
-from foldcli.pipeline.results.results import ResultStage, load_libraries
-from foldcli.pipeline.runs.jobs import SAMPLES_AHEAD, JobPreparation
+from foldcli.pipeline.results.stage import ResultStage
 from foldcli.pipeline.runs.network_stage import NetworkStage
+from foldcli.pipeline.runs.preparation import SAMPLES_AHEAD, JobPreparation
 from foldcli.pipeline.runs.several_devices import predict_in_workers
 from foldcli.pipeline.runs.state import RunSettings, RunState
-from foldcli.pipeline.search.ahead import TargetSearch
 from foldcli.pipeline.search.chains import ChainSearch, ChainStore
 from foldcli.pipeline.search.stage import SearchStage
 from foldcli.pipeline.search.stores import CacheStore, TargetStore
+from foldcli.pipeline.search.targets import TargetSearch
 from foldcli.pipeline.targets.alignment_settings import FIRST_BATCH
 from foldcli.pipeline.targets.layouts import RunDescription, layout_of
 from msa.base.errors import MissingError
@@ -179,9 +180,10 @@ class _Run:
             finally:
                 self._state.stop.set()
                 self._pool.terminate()
-                close_all(self._settings.worker_services)
-                if self._settings.sampling is not None:
-                    self._settings.sampling.terminate()
+                startup = self._settings.startup
+                close_all(startup.worker_services)
+                if startup.sampling is not None:
+                    startup.sampling.terminate()
 
     def predict_here(self) -> None:
         """Predict with the predictor of this process."""

@@ -13,9 +13,9 @@ from typing import Generic, TypeVar
 from foldcli.outputs.target import TargetRun
 from foldcli.pipeline.network.device_workers import DeviceWorker
 from foldcli.pipeline.processes.background import run_concurrently
-from foldcli.pipeline.results.results import ResultStage
-from foldcli.pipeline.runs.jobs import JobPreparation, TargetStep
+from foldcli.pipeline.results.stage import ResultStage
 from foldcli.pipeline.runs.network_stage import NetworkStage
+from foldcli.pipeline.runs.preparation import JobPreparation, TargetStep
 from foldcli.pipeline.runs.state import RunState
 from msa.base.errors import MissingError
 
@@ -148,7 +148,7 @@ def predict_in_workers(
             return
         targets = chain([first], targets)
     groups, can_join = settings.device_groups()[: len(state.targets)], predictor.family.unshared is None
-    services = iter(settings.worker_services)
+    services = iter(settings.startup.worker_services)
     workers = [
         DeviceWorker(group, predictor.wait_for_kernels, can_join, list(islice(services, len(group))))
         for group in groups

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from threading import Event
 
 from foldcli.errors import ends_run
@@ -13,7 +13,7 @@ from foldcli.logs import logger
 from foldcli.outputs.target import TargetRun
 from foldcli.pipeline.network.device_workers import WorkerSettings
 from foldcli.pipeline.network.predictor import Predictor
-from foldcli.pipeline.prepare.sampling_process import SamplingProcesses
+from foldcli.pipeline.network.start import Startup
 from foldcli.pipeline.prepare.template_stage import TemplateStage
 from foldcli.pipeline.search.stage import SearchStage
 from foldcli.pipeline.targets.identity import TargetIdentities
@@ -21,7 +21,6 @@ from foldcli.pipeline.targets.locks import TargetLocks
 from foldcli.pipeline.targets.plan import TargetPlan, plan_target
 from foldcli.pipeline.targets.settings import FeatureSettings, OutputSettings
 from foldcli.progress import Report, RunProgress
-from msa.base.services.service import Service
 
 
 @dataclass(frozen=True)
@@ -34,8 +33,7 @@ class RunSettings:
         database: description of the database of `search`, for the opening line.
         workers: settings of one worker per device, if there are several devices; if empty, `predictor` runs
             the jobs in this process.
-        worker_services: processes of the first workers, started ahead.
-        sampling: processes that sample features; None to sample in this process.
+        startup: the processes that were started ahead.
         report: see `RunProgress`; an exception that it raises ends the run.
     """
 
@@ -48,8 +46,7 @@ class RunSettings:
     database: str | None = None
     workers: tuple[WorkerSettings, ...] = ()
     devices_per_target: int = 1
-    worker_services: tuple[Service, ...] = ()
-    sampling: SamplingProcesses | None = None
+    startup: Startup = field(default_factory=Startup)
     report: Report | None = None
 
     def device_groups(self) -> list[tuple[WorkerSettings, ...]]:

@@ -137,7 +137,9 @@ class DatabaseSource:
     both_strands: bool = False
 
     def open_searcher(self) -> LocalSearcher:
-        """Open the database and the search engine; first the engine if the database has to be converted.
+        """Open the only database and the search engine; first the engine if the database must be converted.
+
+        `several_databases.open_joined` is for several databases.
 
         Raises:
             GpuUnavailable: the requested GPU cannot be used.
@@ -145,6 +147,7 @@ class DatabaseSource:
         """
         if self._is_database:
             return self.make_searcher(self.open())
+        assert not self.others
         # a conversion may take long
         engine = open_search_engine(self.device, started=self.started)
         return LocalSearcher(self.open(), engine)
@@ -213,11 +216,13 @@ class DatabaseSource:
             )
 
     def make_searcher(self, database: TargetDatabase, gpu_share: float = 0.9) -> LocalSearcher:
-        """Open the search engine for an opened database.
+        """Open the search engine for an opened database, if it is the only one; see `make_joined` for several.
 
         Raises:
             GpuUnavailable: the requested GPU cannot be used.
         """
+        # the checksums of several databases would name alignments of the first one only
+        assert not self.others
         return LocalSearcher(database, open_search_engine(self.device, gpu_share, self.started))
 
 

@@ -10,7 +10,7 @@ from foldcli.inputs.complexes import Complex
 from foldcli.logs import logger
 from foldcli.pipeline.processes.background import map_in_threads
 from foldcli.pipeline.search.hit_texts import FoundHits, HitTexts
-from foldcli.pipeline.search.process import ProcessSearcher
+from foldcli.pipeline.search.search_process import ProcessSearcher
 from foldcli.pipeline.targets.alignment_request import AlignmentRequest
 from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
 from foldcli.progress import Progress, progress_bar

@@ -12,7 +12,7 @@ from features.alphafold2.sampling import SamplingSettings, sample_features
 from features.cache import cache as cache_module
 from features.cache.cache import FeatureCache, cache_key, read_entry
 from features.cache.entry import CorruptEntryError, read_entry_metadata
-from foldcli.pipeline.prepare.features import load_or_make_features
+from foldcli.pipeline.prepare.cached_features import load_or_make_features
 from foldcli.pipeline.targets.settings import FeatureSettings
 from msa.alignments.files import Alignment, parse_alignment, read_alignment
 from tests.msa.alignments.alignment_builders import single_sequence

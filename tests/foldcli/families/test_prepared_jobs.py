@@ -1,5 +1,6 @@
 """Jobs that are searched and prepared before they are predicted, without a database."""
 
+import gzip
 import json
 import shutil
 from collections.abc import Callable
@@ -114,6 +115,30 @@ def test_preparation_is_resumed_and_adds_seeds(run: Run, tmp_path: Path) -> None
     assert prepare(tmp_path, job, "--no-templates", "--num-seeds", 2).exit_code == 0
     assert run(*arguments, samples=1).exit_code == 0  # all prepared seeds
     assert len(list((tmp_path / "out/job").glob("job_scores_rank_*.json"))) == 2
+
+
+def test_all_databases_are_searched(run: Run, tmp_path: Path) -> None:
+    query = "MQIFVKTLTGKTITLEVEPSDTIENVKAKIQDKEGIPPDQQRLIFAGKQLEDGRTLSDYNIQKESTLHLVLRLRGG"
+    job, second = tmp_path / "ubiquitin.fasta", tmp_path / "second.fasta"
+    job.write_text(f">A|protein\n{query}\n")
+    (tmp_path / "db.fasta").write_text(f">in_first\n{query.replace('IQDK', 'VQEK')}\n")
+    second.write_text(f">in_second\n{query.replace('LEDG', 'MDDG')}\n")
+
+    def rows(cache: str) -> list[str]:
+        (path,) = (tmp_path / cache / "alignments").rglob("chain.a3m.gz")
+        return gzip.decompress(path.read_bytes()).decode().splitlines()
+
+    result = prepare(tmp_path, job, "--db", second, "--no-templates")
+    assert result.exit_code == 0, result.output
+    names = [line.split()[0] for line in rows("shared") if line.startswith(">")]
+    assert names[1:] == [">in_second", ">in_first"]
+    # `fold` and `search` would use this alignment as it is
+    result = command(
+        "search", job, "--db", second, "--db", tmp_path / "db.fasta", "-o", tmp_path / "alignments",
+        "--format", "a3m", "--cache", tmp_path / "own", "--device", "cpu",
+    )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    assert rows("own") == rows("shared")
 
 
 def test_shards_fill_one_cache_and_all_jobs_are_predicted(run: Run, tmp_path: Path) -> None:

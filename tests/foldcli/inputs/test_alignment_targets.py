@@ -18,7 +18,7 @@ from foldcli.inputs.alignment_targets import (
 from foldcli.inputs.cached_targets import find_all_cached_targets
 from foldcli.inputs.failures import Failures
 from foldcli.inputs.shard import Shard
-from foldcli.pipeline.prepare.features import CacheTask, cache_features
+from foldcli.pipeline.prepare.cached_features import CacheTask
 from foldcli.pipeline.targets.settings import FeatureSettings
 from msa.alignments.files import read_alignment
 from msa.base.errors import InputError
@@ -146,7 +146,7 @@ def test_folder_of_alphafold_multimer_is_one_complex(tmp_path: Path) -> None:
             assert (each[name] == value).all(), name
     # the entry of a feature cache is named after the folder
     task = CacheTask(target, FeatureSettings(tmp_path / "cache"))
-    assert [cache_features(task).was_cached for _ in range(2)] == [False, True]
+    assert [task.add().was_cached for _ in range(2)] == [False, True]
     (entry,) = find_all_cached_targets(tmp_path / "cache", Failures(tmp_path, Shard()))
     assert (entry.name, entry.is_complex) == (target.name, True)
     content = entry.path.read_bytes()

@@ -22,8 +22,8 @@ from foldcli.msa_server.results import ResultFiles
 from foldcli.msa_server.tickets import TicketQueue
 from foldcli.msa_server.worker import SearchStages, Worker
 from foldcli.pipeline.prepare.template_stage import TemplateStage
-from foldcli.pipeline.search.joined import make_joined
 from foldcli.pipeline.search.searcher import DatabaseSource
+from foldcli.pipeline.search.several_databases import make_joined
 from foldcli.pipeline.targets.locks import TargetLocks
 from tests.foldcli.exports.conftest import GB1, UBIQUITIN, Family, family  # noqa: F401
 

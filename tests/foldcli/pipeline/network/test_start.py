@@ -89,7 +89,7 @@ def test_bytecode_goes_to_the_cache_if_the_installation_cannot_store_it(
         ),
         # imported by workers that write results
         (
-            "foldcli.outputs.model_files, foldcli.pipeline.results.results, foldcli.report.make, "
+            "foldcli.outputs.model_files, foldcli.pipeline.results.publishing, foldcli.report.make, "
             "foldcli.report.plots, model.output.modelcif, model.output.residues, model.output.scores",
             {"torch", "numba"},
         ),

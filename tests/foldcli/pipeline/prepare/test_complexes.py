@@ -42,9 +42,9 @@ from foldcli.outputs.model_files import ModelOrigin
 from foldcli.outputs.target import TargetRun
 from foldcli.params.parameters import TEMPLATE_COPY, ModelType, find_parameters, network_kinds
 from foldcli.pipeline.network.device import NetworkMemory
+from foldcli.pipeline.prepare.cached_features import CacheTask
 from foldcli.pipeline.prepare.complexes import ComplexStage
 from foldcli.pipeline.prepare.feature_stage import FeatureStage
-from foldcli.pipeline.prepare.features import CacheTask, cache_features
 from foldcli.pipeline.runs.prediction_plan import inspect_target
 from foldcli.pipeline.runs.run import run_targets
 from foldcli.pipeline.runs.state import RunSettings
@@ -478,9 +478,9 @@ def test_search_of_complexes_writes_what_fold_predicts_from(
     given = dict(find_predict_targets([str(folder)], False, tmp_path, failures))
     for name, target in find_feature_targets([str(folder)], False, failures):
         assert isinstance(target, AlignmentTarget)
-        cached = cache_features(CacheTask(target, settings))
+        cached = CacheTask(target, settings).add()
         assert (cached.was_cached, cached.rows) == (False, {"mixed": 6, "bb": 2}[name])
-        assert cache_features(CacheTask(target, settings)).was_cached
+        assert CacheTask(target, settings).add().was_cached
     entries = {target.name: target for target in find_all_cached_targets(settings.cache, failures)}
     chains = ChainStore(CacheStore(tmp_path / "cache", AlignmentRequest(searcher.checksums, alignment)))
     stage = ComplexStage(settings, None, chains)

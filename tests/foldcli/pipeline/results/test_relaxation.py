@@ -34,13 +34,14 @@ from foldcli.outputs.model_files import (
 from foldcli.outputs.target import TargetRun
 from foldcli.params.parameters import TEMPLATE_COPY
 from foldcli.pipeline.processes.worker_pool import WorkerPool
+from foldcli.pipeline.results.publishing import FinishTask, finish_target
 from foldcli.pipeline.results.relaxation import (
     RelaxStage,
     check_relaxation,
     choose_relax_device,
     relax_settings,
 )
-from foldcli.pipeline.results.results import FinishTask, ResultStage, finish_target
+from foldcli.pipeline.results.stage import ResultStage
 from foldcli.pipeline.targets.identity import TargetIdentities
 from foldcli.pipeline.targets.plan import TargetPlan, plan_target
 from foldcli.pipeline.targets.settings import OutputSettings, RelaxOptions

@@ -28,9 +28,9 @@ from foldcli.pipeline.runs.dry_run import DONE, RESUMED, TO_DO
 from foldcli.pipeline.runs.prediction_plan import inspect_target
 from foldcli.pipeline.runs.run import run_targets
 from foldcli.pipeline.runs.state import RunSettings
-from foldcli.pipeline.search.ahead import TargetSearch
 from foldcli.pipeline.search.searcher import LocalSearcher
 from foldcli.pipeline.search.stage import SearchStage
+from foldcli.pipeline.search.targets import TargetSearch
 from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
 from foldcli.pipeline.targets.identity import TargetIdentities
 from foldcli.pipeline.targets.locks import LockOwner, TargetLocks

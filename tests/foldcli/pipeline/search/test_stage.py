@@ -13,12 +13,12 @@ from foldcli.outputs.done import DoneRecord
 from foldcli.outputs.layout import FileKind, LayoutName, TargetFiles
 from foldcli.outputs.model_files import ModelResult
 from foldcli.outputs.target import TargetRun
-from foldcli.pipeline.search.ahead import TargetSearch
 from foldcli.pipeline.search.chains import LARGE_BATCH, ChainSearch, ChainStore
 from foldcli.pipeline.search.hit_texts import FoundHits
 from foldcli.pipeline.search.searcher import LocalSearcher
 from foldcli.pipeline.search.stage import SearchStage
 from foldcli.pipeline.search.stores import CacheStore, TargetStore
+from foldcli.pipeline.search.targets import TargetSearch
 from foldcli.pipeline.targets.alignment_settings import FIRST_BATCH, AlignmentSettings
 from foldcli.pipeline.targets.locks import TargetLocks
 from msa.cpu.engine import CpuEngine

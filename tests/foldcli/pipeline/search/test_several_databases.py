@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from foldcli.pipeline.search.joined import JoinedSearcher, open_joined
 from foldcli.pipeline.search.searcher import DatabaseSource
+from foldcli.pipeline.search.several_databases import JoinedSearcher, open_joined
 from msa.database.build import BuildSettings, build_database
 from msa.engines.hits import Hits
 from msa.engines.query_profile import QueryProfile

@@ -21,8 +21,8 @@ from msa.io.fasta import FastaRecord
 
 if TYPE_CHECKING:
     from foldcli.pipeline.search.hit_texts import FoundHits, HitTexts
-    from foldcli.pipeline.search.joined import JoinedSearcher
     from foldcli.pipeline.search.searcher import LocalSearcher
+    from foldcli.pipeline.search.several_databases import JoinedSearcher
     from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
     from msa.database.database import TargetDatabase
 
@@ -68,7 +68,7 @@ class SearchProcess:
         self, db: str, device: str, gpu_share: float, further: Sequence[str] = (), text_processes: int = 0
     ) -> None:
         explicit = device if device == "cpu" else f"cuda:{','.join(map(str, gpu_numbers(device)))}"
-        entry = "foldcli.pipeline.search.worker:SearchHandler"
+        entry = "foldcli.pipeline.search.search_handler:SearchHandler"
         arguments = (db, explicit, gpu_share, tuple(further), text_processes)
         self.service = Service(entry, *arguments, ended=_ended, **WORKER_OPTIONS)
         self._opened = self.service.request("open")
@@ -162,8 +162,8 @@ class ProcessSearcher:
         self._here: LocalSearcher | JoinedSearcher | None = None
 
     def alone(self) -> "ProcessSearcher":
-        """Return a searcher without the companions; see `joined.alone`."""
-        from foldcli.pipeline.search.joined import alone
+        """Return a searcher without the companions; see `several_databases.alone`."""
+        from foldcli.pipeline.search.several_databases import alone
 
         database, here = self._database.with_companions(()), self._open_here
         return ProcessSearcher(database, self._process, lambda: alone(here()), self.drives_gpus, False)

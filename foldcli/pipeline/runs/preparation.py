@@ -14,7 +14,7 @@ from foldcli.pipeline.prepare.feature_stage import FeatureStage
 from foldcli.pipeline.prepare.template_stage import warn_of_unused_templates
 from foldcli.pipeline.processes.background import map_ahead, run_ahead
 from foldcli.pipeline.processes.shared_arrays import share_arrays
-from foldcli.pipeline.results.results import has_leftovers, remove_leftovers
+from foldcli.pipeline.results.publishing import has_leftovers, remove_leftovers
 from foldcli.pipeline.runs.state import RunState
 from foldcli.pipeline.targets.plan import TargetPlan
 from msa.base.errors import InputError
@@ -195,7 +195,7 @@ class JobPreparation:
                 yield TargetStep(target, plan, None, None, False, True)
                 return
             self._warn_of_equal_seeds(target, family, plan, inputs)
-            settings, processes = self._settings.predictor.settings, self._settings.sampling
+            settings, processes = self._settings.predictor.settings, self._settings.startup.sampling
             draw = None if processes is None else processes.sample
             previous: tuple[Any, Any] | None = None
             for job in jobs:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 
@@ -14,12 +14,10 @@ from foldcli.inputs.queries import QuerySources
 from foldcli.inputs.shard import Shard
 from foldcli.inputs.targets import find_feature_targets
 from foldcli.paths import check_writable_folder
-from foldcli.pipeline.runs.cache_run import CacheRun
+from foldcli.pipeline.runs.cache_run import FeatureCacheRun
 from foldcli.pipeline.runs.job_cache_run import JobCacheRun
 from foldcli.pipeline.search.rna import RnaSearch
-from foldcli.pipeline.search.searcher import DatabaseSource
-from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
-from foldcli.pipeline.targets.settings import FeatureSettings, TemplateOptions
+from foldcli.pipeline.targets.settings import TemplateOptions
 
 # options of jobs, by parameter name
 _JOB_OPTIONS = (
@@ -41,17 +39,9 @@ def run_cache_features(
         dry_run: only print.
         as_json: print JSON.
     """
-    values = context.params
-    databases = values["databases"]
-    settings = _Settings(
-        FeatureSettings(cache, values["overwrite"], values["verify"]),
-        AlignmentSettings.from_options(values, values["threads"]),
-        DatabaseSource(databases[0], values["device"], databases[1:]) if databases else None,
-        values["workers"],
-    )
     failures = Failures(cache, shard)
-    make_run = _run_of_features if values["params"] is None else _run_of_jobs
-    run, targets = make_run(context, inputs, settings, failures)
+    make_run = _run_of_features if context.params["params"] is None else _run_of_jobs
+    run, targets = make_run(context, inputs, cache, failures)
     if dry_run:
         run.print_plan(targets, shard, failures, as_json)
         return
@@ -61,29 +51,21 @@ def run_cache_features(
     failures.finish()
 
 
-class _Settings(NamedTuple):
-    """The settings that runs of both kinds have; see `CacheRun`."""
-
-    features: FeatureSettings
-    alignment: AlignmentSettings
-    database: DatabaseSource | None
-    workers: int
-
-
 def _run_of_features(
-    context: click.Context, inputs: Sequence[str], settings: _Settings, failures: Failures
-) -> tuple[CacheRun, list[tuple[str, Any]]]:
+    context: click.Context, inputs: Sequence[str], cache: Path, failures: Failures
+) -> tuple[FeatureCacheRun, list[tuple[str, Any]]]:
     """Return a run that stores AlphaFold2's features, and its targets."""
     for name in _JOB_OPTIONS:
         if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
             option = f"--{name.replace('_', '-')}"
             raise click.UsageError(f"{option} is for jobs of molecules (--params openfold3)")
-    targets = find_feature_targets(inputs, settings.database is not None, failures)
-    return CacheRun(*settings), [*targets]
+    run = FeatureCacheRun.from_options(context.params, cache)
+    targets = find_feature_targets(inputs, run.database is not None, failures)
+    return run, [*targets]
 
 
 def _run_of_jobs(
-    context: click.Context, inputs: Sequence[str], settings: _Settings, failures: Failures
+    context: click.Context, inputs: Sequence[str], cache: Path, failures: Failures
 ) -> tuple[JobCacheRun, list[tuple[str, Any]]]:
     """Return a run that prepares jobs, and the jobs."""
     values = context.params
@@ -93,11 +75,11 @@ def _run_of_jobs(
     family.check_options(values, ())
     templates = TemplateOptions.from_options(values, values["threads"])
     seeds = JobSettings(**JobSettings.seed_values(values))
-    run = JobCacheRun(*settings, params=values["params"], templates=templates, seeds=seeds)
-    search = settings.alignment.search
+    run = JobCacheRun.from_options(values, cache, params=values["params"], templates=templates, seeds=seeds)
+    search = run.alignment.search
     targets = family.read_queries(QuerySources(inputs, search.comp_bias_corr, search.matrix), failures)
     if values["rna_db"] is not None:
-        rna = RnaSearch(values["rna_db"], settings.alignment, settings.features.cache)
+        rna = RnaSearch(values["rna_db"], run.alignment, cache)
         targets = rna.add_alignments(targets, failures, values["dry_run"])
     run.check_database(targets)
     return run, targets

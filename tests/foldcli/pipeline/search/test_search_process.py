@@ -15,14 +15,18 @@ import pytest
 
 from foldcli.logs import logger
 from foldcli.pipeline.processes.worker_pool import WorkerPool
-from foldcli.pipeline.search import process as search_process
-from foldcli.pipeline.search import worker as search_worker
+from foldcli.pipeline.search import search_handler, search_process
 from foldcli.pipeline.search.hit_texts import FoundHits, HitTexts, alignment_text, make_texts, table_text
-from foldcli.pipeline.search.joined import make_joined, open_joined
-from foldcli.pipeline.search.process import ProcessSearcher, SearchProcess, SearchProcessEnded, needs_process
+from foldcli.pipeline.search.search_handler import SearchHandler
+from foldcli.pipeline.search.search_process import (
+    ProcessSearcher,
+    SearchProcess,
+    SearchProcessEnded,
+    needs_process,
+)
 from foldcli.pipeline.search.searcher import DatabaseSource, LocalSearcher
+from foldcli.pipeline.search.several_databases import make_joined, open_joined
 from foldcli.pipeline.search.stage import SearchStage
-from foldcli.pipeline.search.worker import SearchHandler
 from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
 from msa.base.errors import InputError
 from msa.database.build import BuildSettings, build_database
@@ -156,8 +160,8 @@ def test_this_process_searches_if_the_other_one_hangs(
 ) -> None:
     process = SearchProcess(str(folder), "cpu", 0.5)
     searcher = opened(process, folder)
-    monkeypatch.setattr("foldcli.pipeline.search.process._LONG_SILENCE", 0.1)
-    monkeypatch.setattr("foldcli.pipeline.search.process._MAX_SILENCE", 0.2)
+    monkeypatch.setattr("foldcli.pipeline.search.search_process._LONG_SILENCE", 0.1)
+    monkeypatch.setattr("foldcli.pipeline.search.search_process._MAX_SILENCE", 0.2)
     os.kill(process.service.process.pid, signal.SIGSTOP)
     assert_equal(list(searcher.search_texts(QUERIES, SETTINGS)), folder, QUERIES)
     assert [record.getMessage() for record in logged] == [
@@ -238,7 +242,7 @@ def test_progress_is_reported_a_few_times_a_second(monkeypatch: pytest.MonkeyPat
     reports: list[tuple[int, int | None]] = []
     monkeypatch.setattr(sys, "stderr", sys.stderr)
     handler, now = SearchHandler(lambda *values: reports.append(values), "db", "cpu", 0.5), 10.0
-    monkeypatch.setattr(search_worker.time, "monotonic", lambda: now)
+    monkeypatch.setattr(search_handler.time, "monotonic", lambda: now)
     for done, moment in ((1, 10.0), (2, 10.1), (3, 10.3)):
         now = moment
         handler.report(done, 9)
@@ -248,7 +252,7 @@ def test_progress_is_reported_a_few_times_a_second(monkeypatch: pytest.MonkeyPat
 # runs foldcli with a search process, although there is no GPU
 _WITH_PROCESS = """
 import sys
-import foldcli.pipeline.search.process as searching
+import foldcli.pipeline.search.search_process as searching
 from foldcli.__main__ import main
 
 if __name__ == "__main__":

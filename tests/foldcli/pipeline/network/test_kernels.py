@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from foldcli.pipeline.kernels import gpu_kernels as kernels
-from foldcli.pipeline.kernels.gpu_kernels import KernelCompilation, compile_for_run
+from foldcli.pipeline.network import kernels
+from foldcli.pipeline.network.kernels import KernelCompilation, compile_for_run
 from model.alphafold2.modules.config import model_config
 from model.planning.kernel_request import CompilationStatus, KernelRequest
 from msa.base.services.service import Service

@@ -87,19 +87,6 @@ def record_alignment_size(target: TargetRun, num_rows: int, residues: int) -> No
 
 
 @dataclass(frozen=True)
-class CacheTask:
-    """A target to add to a feature cache, and the settings of the cache."""
-
-    target: AlignmentTarget
-    settings: FeatureSettings
-
-    @property
-    def name(self) -> str:
-        """The target's file-safe name."""
-        return self.target.name
-
-
-@dataclass(frozen=True)
 class CachedFeatures:
     """The outcome of adding a target to a feature cache.
 
@@ -115,18 +102,30 @@ class CachedFeatures:
     residues: int
 
 
-def cache_features(task: CacheTask) -> CachedFeatures:
-    """Add the features of a target to a feature cache, unless the cache has them.
+@dataclass(frozen=True)
+class CacheTask:
+    """A target to add to a feature cache, and the settings of the cache."""
 
-    Raises:
-        InputError: the alignments cannot be read, or have different queries.
-    """
-    target, settings = task.target, task.settings
-    contents = target.read_contents()
-    rows = target.parse_complex(contents)
-    if rows is not None:
-        num_rows = 1 + sum(len(block) - 1 for block in (rows.paired[0], *rows.unpaired))
-        return CachedFeatures(add_complex(target, rows, settings), num_rows, rows.residues)
-    features, was_cached = load_or_make_features(target.name, target.parse(contents), settings)
-    num_rows, residues = features["msa"].shape
-    return CachedFeatures(was_cached, num_rows, residues)
+    target: AlignmentTarget
+    settings: FeatureSettings
+
+    @property
+    def name(self) -> str:
+        """The target's file-safe name."""
+        return self.target.name
+
+    def add(self) -> CachedFeatures:
+        """Add the features of the target to the cache, unless the cache has them.
+
+        Raises:
+            InputError: the alignments cannot be read, or have different queries.
+        """
+        target, settings = self.target, self.settings
+        contents = target.read_contents()
+        rows = target.parse_complex(contents)
+        if rows is not None:
+            num_rows = 1 + sum(len(block) - 1 for block in (rows.paired[0], *rows.unpaired))
+            return CachedFeatures(add_complex(target, rows, settings), num_rows, rows.residues)
+        features, was_cached = load_or_make_features(target.name, target.parse(contents), settings)
+        num_rows, residues = features["msa"].shape
+        return CachedFeatures(was_cached, num_rows, residues)

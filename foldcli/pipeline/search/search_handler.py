@@ -1,4 +1,4 @@
-"""The process that searches for another one; see `foldcli.pipeline.search.process`."""
+"""The process that searches for another one; see `foldcli.pipeline.search.search_process`."""
 
 import os
 import sys
@@ -17,8 +17,8 @@ from msa.io.fasta import FastaRecord
 
 if TYPE_CHECKING:
     from foldcli.pipeline.search.hit_texts import HitTexts
-    from foldcli.pipeline.search.joined import JoinedSearcher
     from foldcli.pipeline.search.searcher import LocalSearcher
+    from foldcli.pipeline.search.several_databases import JoinedSearcher
     from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
 
 # seconds between reports of the progress
@@ -63,16 +63,16 @@ class SearchHandler:
             if not all(map(allows_several_processes, gpu_numbers(self._device))):
                 raise RuntimeError("the GPU is in an exclusive mode")
             started = self._start_gpu()
-        from foldcli.pipeline.search import joined, searcher
+        from foldcli.pipeline.search import searcher, several_databases
 
         source = searcher.DatabaseSource(self._db, self._device, self._further, started)
         # the other process opens the same databases, with the same messages
         logger.disabled = True
         try:
-            self._searcher = joined.make_joined(source, source.open(), self._gpu_share)
+            self._searcher = several_databases.make_joined(source, source.open(), self._gpu_share)
         finally:
             logger.disabled = False
-        self._first = joined.alone(self._searcher)
+        self._first = several_databases.alone(self._searcher)
         return self._searcher.checksums, self._first.engine.drives_gpus
 
     def _start_gpu(self) -> GpuProcess | None:

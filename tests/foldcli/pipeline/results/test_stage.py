@@ -12,7 +12,7 @@ from foldcli.inputs.alignment_targets import AlignmentTarget
 from foldcli.outputs.layout import TargetFiles
 from foldcli.outputs.target import TargetRun
 from foldcli.pipeline.processes.worker_pool import WorkerPool
-from foldcli.pipeline.results.results import ResultStage
+from foldcli.pipeline.results.stage import ResultStage
 from foldcli.report import ReportSettings
 
 
