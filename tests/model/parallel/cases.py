@@ -176,12 +176,11 @@ def all_atom_trunk_on_gpus(
     process_group = distributed.new_group(backend="nccl")
     inputs = replace(inputs, **{x.name: getattr(inputs, x.name).to(device) for x in fields(inputs)})
     tensors = all_atom_network(config).state_dict()
-    alone = AlphaFold3.load(config, tensors, "fused", device, torch.bfloat16)
     found, predictions = [], []
     for tokens in (None, 77, 0):
-        network = alone
+        network = AlphaFold3.load(config, tensors, "fused", device, torch.bfloat16)
         if tokens is not None:
-            network = ParallelAlphaFold3(deepcopy(alone), RankGroup(process_group), tokens)
+            network = ParallelAlphaFold3(network, RankGroup(process_group), tokens)
         trunk = network.trunk(inputs, SeededDraws(3), cycles=2)
         found += [trunk.single.float().cpu(), network.all_rows(trunk.pair, 77).float().cpu()]
         samples = network.predict(inputs, SeededDraws(3), cycles=1, steps=2, samples=3)
