@@ -3,7 +3,7 @@
     python benchmarks/parallel.py --blocks 2                                   # small, on the CPU
     python benchmarks/parallel.py --device cuda --ranks 1 2 --residues 1024 2048 4096 --rows 508 --extra 5120
     python benchmarks/parallel.py ... --blocks 2 8                             # one Evoformer block
-    python benchmarks/parallel.py ... --graphs off on --launching free pinned --tokens 1024 2048
+    python benchmarks/parallel.py ... --transfers graphs copies --launching free pinned --tokens 1024
 
 For each length and number of ranks it runs `--passes` passes after some that are not counted, with random
 parameters and features, and prints
@@ -14,9 +14,11 @@ parameters and features, and prints
 - for each kind of communication, per block of the Evoformer stack: received MB and exposed ms of rank 0, the
   time that its computation waited. Communication outside of the stack is counted, too.
 
---graphs on replays the blocks of several ranks as CUDA graphs. --launching pinned pins each process to one
-core, beside a process that is always busy. --tokens measures whole predictions of the all-atom network (on a
-GPU 4 cycles, 200 steps, 5 samples): "pass" means such a prediction, and blocks are those of the pairformer.
+--transfers says how several ranks exchange results: "default", as the commands do; "graphs", at once by NCCL,
+in CUDA graphs; "copies", in pieces by copy engines; "nccl", in pieces by NCCL. --launching pinned pins each
+process to one core, beside a process that is always busy. --tokens measures whole predictions of the all-atom
+network (on a GPU 4 cycles, 200 steps, 5 samples): "pass" means such a prediction, and blocks are those of the
+pairformer.
 
 With two numbers of --blocks, all figures per block are differences between the two networks divided by the
 number of additional blocks: those of the stack alone, in a few seconds.
@@ -39,7 +41,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,7 @@ from model.alphafold3.config import OPENBIND, AlphaFold3Config
 from model.alphafold3.sampling import SeededDraws
 from model.checkpoints.alphafold2 import build_network, random_parameters
 from model.parallel.all_atom import ParallelAlphaFold3
-from model.parallel.communication import Pending, RankGroup
+from model.parallel.communication import MAX_PAIRS_AT_ONCE, Pending, RankGroup
 from model.parallel.network import ParallelAlphaFold
 from model.planning.alphafold3 import plan_prediction
 from model.planning.memory_plan import PassSize, plan_memory
@@ -72,8 +73,7 @@ class Case:
     Args:
         residues: length of the protein.
         ranks: number of processes.
-        transfers: "nccl", or "copies" for copy engines.
-        graphs: "on" to replay blocks as graphs, or "off".
+        transfers: see the options.
         launching: "pinned" to share one core with a busy process, or "free".
         all_atom: whether `residues` are tokens of the all-atom network.
         options: of the command line.
@@ -83,7 +83,6 @@ class Case:
     residues: int
     ranks: int
     transfers: str
-    graphs: str
     launching: str
     all_atom: bool
     options: argparse.Namespace
@@ -116,7 +115,7 @@ class RecordingGroup(RankGroup):
 
     @property
     def can_be_captured(self) -> bool:
-        """True if CUDA graphs can contain the communication, which is then not measured."""
+        """True if blocks shall be replayed as CUDA graphs, whose communication is not measured."""
         return self.traffic is None and super().can_be_captured
 
     def record(self, run: Callable[[], object]) -> dict[str, np.ndarray]:
@@ -153,7 +152,7 @@ class RecordingGroup(RankGroup):
 
 
 def measure(cases: list[Case], rank: int, results: Any) -> None:
-    """Measure cases that differ in graphs and launching in one rank, and put the results into a queue."""
+    """Measure cases that differ in launching in one rank, and put the results into a queue."""
     case = cases[0]
     on_gpu = case.options.device == "cuda"
     device = torch.device("cuda", rank) if on_gpu else torch.device("cpu")
@@ -169,8 +168,9 @@ def measure(cases: list[Case], rank: int, results: Any) -> None:
             world_size=case.ranks,
             timeout=timedelta(minutes=5),
         )
-        group = RecordingGroup()
-        if case.transfers == "copies" and (reason := group.open_copies(device, min_residues=0)):
+        limit = {"default": MAX_PAIRS_AT_ONCE, "graphs": sys.maxsize}.get(case.transfers, 0)
+        group = RecordingGroup(max_pairs_at_once=limit)
+        if on_gpu and case.transfers != "nccl" and (reason := group.open_copies(device)):
             raise SystemExit(f"parallel: {reason}")
     found = []
     for case in cases:
@@ -261,7 +261,7 @@ def measure_network(
     kernels = "fused" if on_gpu else "reference"
     network = build_network(config, random_parameters(config), device, dtype, kernels)
     if group is not None:
-        network = ParallelAlphaFold(network, group, graphs=case.graphs == "on")
+        network = ParallelAlphaFold(network, group)
     features = random_features(case.residues, options.rows, options.extra)
     chunk = None
     if on_gpu:
@@ -283,7 +283,7 @@ def measure_network(
     traffic: dict[str, np.ndarray] = {}
     with torch.inference_mode(), chunk_budget(chunk):
         # the second pass captures graphs, the third replays all
-        for _ in range(3 if case.graphs == "on" else 2):
+        for _ in range(3):
             run_pass()
         with shared_core(case, 0 if group is None else group.rank):
             seconds, launched, positions = zip(*(run_pass() for _ in range(options.passes)), strict=True)
@@ -294,7 +294,7 @@ def measure_network(
 
 
 def run_cases(cases: list[Case]) -> list[list[list[Measured]]]:
-    """Run the processes of cases that differ in graphs and launching.
+    """Run the processes of cases that differ in launching.
 
     Returns:
         The results by case, rank and number of blocks.
@@ -348,8 +348,8 @@ def print_traffic(traffic: dict[str, np.ndarray]) -> None:
 def main() -> None:
     options = parse_options(
         __doc__, device=("cpu", "cuda"), ranks=[1, 2], residues=[64], network="model_3_ptm",
-        precision=("bf16", "fp32"), blocks=[int], rows=16, extra=32, passes=3, transfers=[("nccl", "copies")],
-        graphs=[("off", "on")], launching=[("free", "pinned")], tokens=[int],
+        precision=("bf16", "fp32"), blocks=[int], rows=16, extra=32, passes=3,
+        transfers=[("default", "graphs", "copies", "nccl")], launching=[("free", "pinned")], tokens=[int],
     )  # fmt: skip
     blocks = options.blocks or [model_config(options.network).evoformer.blocks]
     if len(blocks) > 2 or blocks != sorted(set(blocks)):
@@ -369,12 +369,11 @@ def measure_size(
     first: Measured | None = None
     for ranks in options.ranks:
         for transfers in options.transfers if ranks > 1 else [""]:
-            graphs = options.graphs if ranks > 1 and transfers != "copies" and not all_atom else ["off"]
             with tempfile.TemporaryDirectory() as folder:
                 store = str(Path(folder, "store"))
                 cases = [
-                    Case(size, ranks, transfers, *variant, all_atom, options, store)
-                    for variant in product(graphs, options.launching)
+                    Case(size, ranks, transfers, launching, all_atom, options, store)
+                    for launching in options.launching
                 ]
                 for case, measured in zip(cases, run_cases(cases), strict=True):
                     first = first or measured[0][-1]
@@ -391,7 +390,7 @@ def print_case(case: Case, measured: list[list[Measured]], blocks: list[int], fi
     block_seconds, traffic = per_block(measured[0], blocks)
     print(
         f"{case.residues:5d} {'tokens' if case.all_atom else 'residues'}, {case.ranks} ranks "
-        f"{case.transfers}, graphs {case.graphs}, {case.launching}: {seconds:8.3f} s a pass, "
+        f"{case.transfers}, {case.launching}: {seconds:8.3f} s a pass, "
         f"launched after {statistics.median(last.launched):.3f} s, "
         f"{speedup:5.2f} × the speed of the first, {block_seconds * 1000:.2f} ms a block, "
         f"peak {peak:.2f} GiB, positions differ by {difference:.1e} Å",

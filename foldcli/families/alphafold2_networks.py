@@ -46,6 +46,7 @@ class AlphaFold2Network:
     own_settings: Callable[[Any], PredictSettings]
     predict_together: "Callable[[AlphaFold2Network, NetworkJob], Prediction] | None" = None
     _started: bool = False
+    _slow: bool = False
 
     def start(self, work: NetworkJob, memory: DeviceMemory) -> Callable[[], tuple[Prediction, ...]]:
         """Start a job within the available memory; see `start_within`. Several ranks also finish it."""
@@ -81,7 +82,12 @@ class AlphaFold2Network:
 
     def predict(self, work: NetworkJob, parts: Sequence[int]) -> Prediction:
         """Run the passes of a job, without refinement; see `SharedNetwork`."""
-        return predict(self.model, work.sample, self.recycling(work), work.progress, parts[0])
+        prediction = predict(self.model, work.sample, self.recycling(work), work.progress, parts[0])
+        error = self.model.graph_error if isinstance(self.model, ParallelAlphaFold) else ""
+        if error and not self._slow and self.predict_together is not None:
+            logger.warning("no CUDA graphs, so several GPUs are slower: %s", error.splitlines()[0])
+            self._slow = True
+        return prediction
 
     def recycling(self, work: NetworkJob) -> RecyclingSettings:
         """Return the settings of a job's recycling."""

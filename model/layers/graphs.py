@@ -45,14 +45,23 @@ class GraphedModules:
         modules: modules that take tensors or None and may modify them, and return one tensor or a tuple.
         repeats: how often all modules are called.
         max_residues: length up to which graphs are used; None for MAX_GRAPH_RESIDUES.
+        share_error: returns the error of a capture, empty if it succeeded, or that of another process whose
+            modules communicate with these; either of them is a failed capture.
+
+    Attributes:
+        error: the error of the last failed capture, or an empty string.
     """
 
     def __init__(
-        self, modules: Iterable[nn.Module], repeats: int = 1, max_residues: int | None = None
+        self,
+        modules: Iterable[nn.Module],
+        repeats: int = 1,
+        max_residues: int | None = None,
+        share_error: Callable[[str], str] = str,
     ) -> None:
         self.modules, self._repeats, self._max_residues = tuple(modules), repeats, max_residues
-        self.enabled = True
-        self._failures = 0
+        self.enabled, self.error = True, ""
+        self._failures, self._share_error = 0, share_error
         self._shared: SharedModule | None = None
         self._reset(None)
 
@@ -93,6 +102,14 @@ class GraphedModules:
             result = self._call(index, self._shared, may_capture=self._failures == failures)
         return tuple(x.clone() for x in result)
 
+    def release(self) -> None:
+        """Release the graphs and all their memory, which other tensors can use then."""
+        if self._shared is not None:
+            self._shared = None
+            self._reset(None)
+            # no new graph keeps the memory of these ones
+            _capture_resources.cache_clear()
+
     def _use_graphs(self, residues: int, tensors: Sequence[torch.Tensor | None]) -> bool:
         on_gpu = all(x is None or x.is_cuda for x in tensors)
         has_hooks = any(map(_has_hooks, self.modules))
@@ -116,14 +133,17 @@ class GraphedModules:
 
     def _capture(self, module: nn.Module) -> None:
         """Capture a module; if that fails repeatedly, disable graphs."""
+        error = ""
         try:
             device = next(x.device for x in self._inputs if x is not None)
             with capturing(device) as graph:
                 self._result = _as_tuple(module(*self._inputs))
             self._graph = graph
-        except RuntimeError:
+        except RuntimeError as failure:
             # includes lack of memory for the graph's own tensors; a normal call may still fit
-            self._result = ()
+            error = str(failure) or type(failure).__name__
+        if error := self._share_error(error):
+            self._graph, self._result, self.error = None, (), error
             self._failures += 1
             self.enabled = self._failures < MAX_FAILURES
 

@@ -189,6 +189,8 @@ class ShardedTokenTransformer(TokenTransformer):
         self, mha: GatedAttention, normed: torch.Tensor, no_offset: torch.Tensor, bias: torch.Tensor
     ) -> torch.Tensor:
         """Return gated attended values [S, n, D] of this rank's tokens; see `TokenTransformer`."""
+        if self.samples is None:
+            return super()._attended(mha, normed, no_offset, bias)
         weights, offset, _ = mha.padded_weights()
         query, key_value, gate = weights.split([len(weights) // 4, len(weights) // 2, len(weights) // 4])
         keys = self._of_all_tokens(normed)  # [N, S, T]

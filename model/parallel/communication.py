@@ -5,9 +5,10 @@ waited for as late as possible. On GPUs they run on streams of their own, and wa
 stream, not the CPU. A rank's own part of a result is copied on the current stream.
 """
 
+import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import distributed
@@ -17,8 +18,11 @@ from model.parallel.peer_copies import PeerCopies, PeerCopyError
 T = TypeVar("T")
 R = TypeVar("R")
 
-# proteins of fewer residues are predicted faster with NCCL, whose transfers need less CPU time
-MIN_COPIED_RESIDUES = 1024
+# pairs of a rank up to which launching kernels takes longer than running them: 1,448 residues on two ranks,
+# 2,048 on four
+MAX_PAIRS_AT_ONCE = 2**20
+# number of pieces in which the results of more pairs are exchanged, each while the next one is computed
+PIECES = 4
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,11 @@ class Shards:
         return [part.stop - part.start for part in self.slices]
 
 
+def exchange_pieces(residues: int, ranks: int, max_pairs_at_once: int = MAX_PAIRS_AT_ONCE) -> int:
+    """Return the number of pieces in which ranks of one host exchange the results of an operation."""
+    return 1 if Shards(residues, ranks).max_count * residues <= max_pairs_at_once else PIECES
+
+
 class Pending(Generic[T]):
     """A communication in progress, which holds its tensors until a caller has waited for it."""
 
@@ -93,8 +102,13 @@ class RankGroup:
 
     All ranks must call the same methods in the same order, with matching shapes.
 
+    The fewer pairs of residues a rank has, the more its speed depends on the number of launches. With few
+    pairs, each result is exchanged at once by NCCL, whose transfers CUDA graphs can contain; with many, in
+    pieces that overlap with computation, by copy engines if possible.
+
     Args:
         process_group: a group of torch.distributed; None is the default one.
+        max_pairs_at_once: pairs of a rank up to which results are exchanged at once.
 
     Attributes:
         rank: index of this process.
@@ -102,18 +116,22 @@ class RankGroup:
         others: all other ranks.
         operations: number of operations that this rank has started, which shows its progress.
         copies: transfers by the GPUs' copy engines, or None if they are not possible.
+        pieces: number of pieces in which the current prediction exchanges a result.
         use_copies: whether the current prediction uses `copies` instead of NCCL.
     """
 
-    def __init__(self, process_group: distributed.ProcessGroup | None = None) -> None:
-        self._process_group = process_group
+    def __init__(
+        self,
+        process_group: distributed.ProcessGroup | None = None,
+        max_pairs_at_once: int = MAX_PAIRS_AT_ONCE,
+    ) -> None:
+        self._process_group, self._max_pairs_at_once = process_group, max_pairs_at_once
         self.rank = distributed.get_rank(process_group)
         self.size = distributed.get_world_size(process_group)
         self.others = [rank for rank in range(self.size) if rank != self.rank]
         self.operations = 0
         self.copies: PeerCopies | None = None
-        self.use_copies = False
-        self._min_copied_residues = MIN_COPIED_RESIDUES
+        self.pieces, self.use_copies = PIECES, False
         self._scarce_memory = False
 
     def __deepcopy__(self, memo: object) -> "RankGroup":
@@ -122,20 +140,18 @@ class RankGroup:
 
     @property
     def can_be_captured(self) -> bool:
-        """True if CUDA graphs can contain the communication: only that of NCCL."""
-        return not self.use_copies
+        """True if blocks with their communication shall be replayed as CUDA graphs, on GPUs."""
+        return self.pieces == 1
 
-    def open_copies(self, device: torch.device, min_residues: int = MIN_COPIED_RESIDUES) -> str:
+    def open_copies(self, device: torch.device) -> str:
         """Prepare to transfer tensors by the GPUs' copy engines; all ranks call this at the same time.
 
         Args:
             device: this rank's GPU, which is the current one.
-            min_residues: proteins of at least this length use them instead of NCCL.
 
         Returns:
             The reason why they cannot be used, or an empty string.
         """
-        self._min_copied_residues = min_residues
         try:
             self.copies = PeerCopies(self._process_group, device)
         except PeerCopyError as error:
@@ -151,12 +167,26 @@ class RankGroup:
             residues: length of the protein.
             scarce_memory: whether `release_cached_memory` shall act; it does if this is True for any rank.
         """
-        scarce: list[bool] = [False] * self.size
-        distributed.all_gather_object(scarce, scarce_memory, self._process_group)
+        scarce, hosts = zip(*self._gather_objects((scarce_memory, socket.gethostname())), strict=True)
         self._scarce_memory = any(scarce)
+        self.pieces = exchange_pieces(residues, self.size, self._max_pairs_at_once)
+        if len(set(hosts)) > 1:
+            # exchanges between hosts take so long that they should overlap
+            self.pieces = PIECES
         if self.copies is not None:
             self.copies.release()
-            self.use_copies = residues >= self._min_copied_residues
+            self.use_copies = self.pieces > 1
+
+    def first_error(self, error: str) -> str:
+        """Return the first error of a rank, or an empty string; all ranks call this at the same time."""
+        errors = self._gather_objects(error)
+        return next((f"rank {rank}: {text}" for rank, text in enumerate(errors) if text), "")
+
+    def _gather_objects(self, value: Any) -> list[Any]:
+        """Return the values of all ranks."""
+        values: list[Any] = [None] * self.size
+        distributed.all_gather_object(values, value, self._process_group)
+        return values
 
     def release_cached_memory(self) -> None:
         """Release cached GPU memory if it is scarce; all ranks call this at the same time.

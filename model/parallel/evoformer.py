@@ -16,7 +16,7 @@ from torch import nn
 from cuda.fused.outer_product_mean.reference import shared_counts
 from model.alphafold2.modules.evoformer import EvoformerBlock, Mask, MsaColumnAttention, OuterProductMean
 from model.parallel.communication import Pending, RankGroup, Shards
-from model.parallel.pair import PIECES, PairShard
+from model.parallel.pair import PairShard
 
 
 class MsaShard:
@@ -40,18 +40,19 @@ class MsaShard:
     def attend_rows(self, block: EvoformerBlock, rows: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
         """Add attention along rows [s, N, C], and exchange them for columns [S, n, C].
 
-        A piece of the rows is exchanged while the next one attends.
+        If there are several pieces, one is exchanged while the next one attends.
         """
         module, residues = block.msa_row_attention_with_pair_bias, self.pair.residues
+        pieces = self.group.pieces
         columns = rows.new_empty(self.sequences.total, residues.counts[self.group.rank], rows.shape[2])
         exchanges = []
-        for index in range(PIECES):
-            piece = Shards(len(rows), PIECES).of(index)
+        for index in range(pieces):
+            piece = Shards(len(rows), pieces).of(index)
             if piece.start < piece.stop:
                 mask = None if self.row_mask is None else self.row_mask[piece]
                 module.kernels.add_attention(rows[piece], module.operands, mask, bias)
             exchanges.append(
-                self.group.to_columns(rows, columns, self.sequences, residues, "MSA columns", (index, PIECES))
+                self.group.to_columns(rows, columns, self.sequences, residues, "MSA columns", (index, pieces))
             )
         for exchange in exchanges:
             exchange.wait()

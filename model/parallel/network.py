@@ -31,19 +31,18 @@ class ParallelAlphaFold(AlphaFold):
     Args:
         network: the network with its parameters, which this one takes over and changes.
         group: the ranks.
-        graphs: see `ParallelTrunk`.
     """
 
-    def __init__(self, network: AlphaFold, group: RankGroup, *, graphs: bool = False) -> None:
+    def __init__(self, network: AlphaFold, group: RankGroup) -> None:
         # the modules already exist, so the constructor of AlphaFold is not called
         nn.Module.__init__(self)
         self.config, self.kernels, self.group = network.config, network.kernels, group
         self.evoformer = network.evoformer
         self.structure_module = network.structure_module
-        # CUDA graphs would record the communication
+        # contains communication
         self.structure_module.iterations.enabled = False
         self.heads, self.plddt_shift = network.heads, network.plddt_shift
-        self.parallel_trunk = ParallelTrunk(network.evoformer, group, graphs=graphs)
+        self.parallel_trunk = ParallelTrunk(network.evoformer, group)
         iteration = self.structure_module.fold_iteration
         setattr(  # noqa: B010  (the attribute is declared as a module of another class)
             iteration,
@@ -51,6 +50,11 @@ class ParallelAlphaFold(AlphaFold):
             ShardedPointAttention(iteration.invariant_point_attention, group),
         )
         self.eval()
+
+    @property
+    def graph_error(self) -> str:
+        """The error of the last failed capture of CUDA graphs on any rank, or an empty string."""
+        return next((graphs.error for graphs in self.parallel_trunk.graphs if graphs.error), "")
 
     def run_pass(self, features: Features, previous: RecycledState) -> PassOutput:
         """Run trunk and structure module once; see `AlphaFold.run_pass` for the arguments."""

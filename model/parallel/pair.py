@@ -13,8 +13,6 @@ from model.layers.common import LayerNorm
 from model.parallel.communication import Pending, RankGroup, Shards
 from model.parallel.triangle import multiply_factors
 
-# number of pieces in which attention's result is exchanged
-PIECES = 4
 BIAS = "pair bias"
 
 
@@ -88,7 +86,7 @@ class PairShard:
     ) -> torch.Tensor:
         """Add triangle attention around the starting node to pair, and exchange its rows for columns.
 
-        A piece of the rows is exchanged while the next one attends.
+        If there are several pieces, one is exchanged while the next one attends.
 
         Args:
             module: the attention.
@@ -98,18 +96,18 @@ class PairShard:
         Returns:
             [N, n, C], this rank's columns.
         """
-        residues, rank = self.residues, self.group.rank
+        residues, rank, pieces = self.residues, self.group.rank, self.group.pieces
         if bias is None:
             bias = self.start_bias(pair, module.query_norm, module.pair_bias)
         columns = pair.new_empty(residues.total, residues.counts[rank], pair.shape[2])
         gathered_bias, exchanges = bias.wait(), []
-        for index in range(PIECES):
-            rows = Shards(len(pair), PIECES).of(index)
+        for index in range(pieces):
+            rows = Shards(len(pair), pieces).of(index)
             if rows.start < rows.stop:
                 mask = None if self.mask is None else self.mask[rows]
                 module.kernels.add_attention(pair[rows], module.operands, mask, gathered_bias)
             exchanges.append(
-                self.group.to_columns(pair, columns, residues, residues, "pair columns", (index, PIECES))
+                self.group.to_columns(pair, columns, residues, residues, "pair columns", (index, pieces))
             )
         for exchange in exchanges:
             exchange.wait()

@@ -6,7 +6,8 @@ With N residues and M channels, and counted in elements of an [M, N, N] factor, 
     channels:  3 (P - 1) / P²: both factors divided by channels instead of rows, and the product back by rows
 
 Rows are cheaper for two ranks, both cost the same for three, and channels are cheaper from four ranks on. The
-channels are processed in groups: communication of some groups runs while another group is multiplied.
+channels are processed in as many groups as the ranks exchange pieces: communication of some groups runs while
+another group is multiplied.
 """
 
 from collections import deque
@@ -15,13 +16,12 @@ from typing import TypeVar
 
 import torch
 
-from model.parallel.communication import Pending, RankGroup, Shards
+from model.parallel.communication import Pending, RankGroup, Shards, exchange_pieces
 
 T = TypeVar("T")
 
 # largest number of ranks among which the product is divided by rows
 MAX_RANKS_BY_ROWS = 3
-CHANNEL_GROUPS = 4
 # groups whose communication is started before the first one is waited for
 GROUPS_IN_FLIGHT = 3
 KIND = "triangle multiplication"
@@ -61,24 +61,25 @@ def exchanged_elements(ranks: int, length: int, channels: int) -> int:
     """Estimate the maximum number of elements that `multiply_factors` allocates for its exchanges."""
     if ranks == 1:
         return 0
-    group_channels, rows = -(-channels // CHANNEL_GROUPS), Shards(length, ranks).max_count
+    groups, rows = exchange_pieces(length, ranks), Shards(length, ranks).max_count
+    group_channels, in_flight = -(-channels // groups), min(GROUPS_IN_FLIGHT, groups)
     if ranks <= MAX_RANKS_BY_ROWS:
         # rows of the other ranks, and further partial sums
-        return GROUPS_IN_FLIGHT * group_channels * (length - rows + (ranks - 2) * rows) * length
+        return in_flight * group_channels * (length - rows + (ranks - 2) * rows) * length
     # both factors of a rank's channels, received and joined, those of the next groups, and products to send
     rank_channels = Shards(group_channels, ranks).max_count
-    return 4 * GROUPS_IN_FLIGHT * rank_channels * length**2 + channels * rows * length
+    return 4 * in_flight * rank_channels * length**2 + channels * rows * length
 
 
-def _channel_groups(channels: int) -> list[slice]:
-    return [part for part in Shards(channels, CHANNEL_GROUPS).slices if part.start < part.stop]
+def _channel_groups(channels: int, groups: int) -> list[slice]:
+    return [part for part in Shards(channels, groups).slices if part.start < part.stop]
 
 
 def _multiply_with_gathered_rows(
     group: RankGroup, residues: Shards, left: torch.Tensor, right: torch.Tensor
 ) -> torch.Tensor:
     """Multiply this rank's rows of the left factor with all rows of the right one."""
-    product, parts = torch.empty_like(left), _channel_groups(len(left))
+    product, parts = torch.empty_like(left), _channel_groups(len(left), group.pieces)
     gathered = (group.gather_blocks(right[part], 1, residues, KIND) for part in parts)
     for part, pending in zip(parts, _run_ahead(gathered), strict=True):
 
@@ -97,7 +98,7 @@ def _multiply_partial_sums(
     group: RankGroup, residues: Shards, left: torch.Tensor, right: torch.Tensor
 ) -> torch.Tensor:
     """Sum over this rank's rows k for all rows i of the product, and add up the sums of all ranks."""
-    product, parts = torch.empty_like(left), _channel_groups(len(left))
+    product, parts = torch.empty_like(left), _channel_groups(len(left), group.pieces)
 
     def exchange_sums() -> Iterator[Pending[list[torch.Tensor]]]:
         for part in parts:
@@ -122,7 +123,7 @@ def _multiply_by_channels(
     group: RankGroup, residues: Shards, left: torch.Tensor, right: torch.Tensor, outgoing: bool
 ) -> torch.Tensor:
     """Divide channels instead of rows among the ranks, multiply whole factors, and divide rows again."""
-    product, parts = torch.empty_like(left), _channel_groups(len(left))
+    product, parts = torch.empty_like(left), _channel_groups(len(left), group.pieces)
     columns = left.shape[2]
 
     def gather_factors() -> Iterator[tuple[Pending[torch.Tensor], Pending[torch.Tensor]]]:

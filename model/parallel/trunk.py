@@ -1,5 +1,6 @@
 """The trunk on several ranks: every rank has some rows of the MSA and of the pair representation."""
 
+import sys
 from dataclasses import dataclass
 
 import torch
@@ -13,9 +14,6 @@ from model.parallel.communication import Pending, RankGroup, Shards
 from model.parallel.evoformer import MsaShard, ShardedBlock, run_stack
 from model.parallel.pair import PairShard
 from model.parallel.templates import template_update
-
-# of several ranks, whose launches take longer than those of one GPU
-MAX_GRAPH_RESIDUES = 4096
 
 
 @dataclass(frozen=True)
@@ -52,23 +50,29 @@ class ShardedRepresentations(Representations):
 class ParallelTrunk:
     """A trunk whose work is divided among ranks.
 
+    If the group's communication can be captured, blocks are replayed as CUDA graphs, without overlap between
+    blocks. All ranks capture at the same time, after a normal call, in which NCCL connects them, and drop the
+    graphs if one of them fails. The graphs must be released before the group.
+
     Args:
         trunk: the trunk with its parameters.
         group: the ranks.
-        graphs: whether blocks and their communication by NCCL are replayed as CUDA graphs, without overlap
-            between blocks. All ranks capture at the same time, after a normal call, in which NCCL connects
-            them. The graphs must be released before the group.
+
+    Attributes:
+        graphs: the blocks of both stacks.
     """
 
-    def __init__(self, trunk: Trunk, group: RankGroup, *, graphs: bool = False) -> None:
+    def __init__(self, trunk: Trunk, group: RankGroup) -> None:
         self.trunk, self.group = trunk, group
         self._extra, self._evoformer = map(
             _evoformer_blocks, (trunk.extra_msa_stack, trunk.evoformer_iteration)
         )
-        self.graphs: list[GraphedModules | None] = [
-            GraphedModules([ShardedBlock(block, group) for block in blocks], max_residues=MAX_GRAPH_RESIDUES)
-            if graphs
-            else None
+        self.graphs = [
+            GraphedModules(
+                [ShardedBlock(block, group) for block in blocks],
+                max_residues=sys.maxsize,
+                share_error=group.first_error,
+            )
             for blocks in (self._extra, self._evoformer)
         ]
 
@@ -148,7 +152,7 @@ class ParallelTrunk:
     def _run_stack(
         self,
         blocks: list[EvoformerBlock],
-        graphs: GraphedModules | None,
+        graphs: GraphedModules,
         shard: MsaShard,
         msa: Pending[torch.Tensor],
         pair: torch.Tensor,
@@ -156,7 +160,8 @@ class ParallelTrunk:
         keep_msa: bool = True,
     ) -> tuple[torch.Tensor | None, torch.Tensor]:
         """Run a stack, as graphs if possible; see `run_stack`."""
-        if graphs is None or not self.group.can_be_captured:
+        if not self.group.can_be_captured:
+            graphs.release()
             return run_stack(blocks, shard, msa, pair, keep_msa=keep_msa)
         sequences = pair.new_empty(shard.sequences.total, 0)
         rows, pair = graphs(pair.shape[1], msa.wait(), pair, shard.mask, shard.pair.whole_mask, sequences)

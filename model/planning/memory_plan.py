@@ -19,7 +19,7 @@ from model.alphafold2.multimer.inputs import distinct_slots
 from model.alphafold2.multimer.templates import GEOMETRY_FEATURES
 from model.alphafold2.network import AlphaFold
 from model.layers.graphs import MAX_GRAPH_RESIDUES
-from model.parallel.communication import Shards
+from model.parallel.communication import Shards, exchange_pieces
 from model.parallel.triangle import exchanged_elements
 from msa.base.residues import NUM_MASKED_CODES
 
@@ -62,6 +62,13 @@ class PassSize:
     def per_rank(self, count: int) -> int:
         """Return the largest number of elements that a rank has of an axis of `count` elements."""
         return Shards(count, self.ranks).max_count
+
+    @property
+    def uses_graphs(self) -> bool:
+        """True if blocks are replayed as CUDA graphs on GPUs."""
+        if self.ranks == 1:
+            return self.residues <= MAX_GRAPH_RESIDUES
+        return exchange_pieces(self.residues, self.ranks) == 1
 
     @classmethod
     def from_features(
@@ -152,7 +159,10 @@ def usable_bytes(size: PassSize, available_bytes: int) -> int:
 
 def estimate_peak_bytes(config: ModelConfig, size: PassSize, chunk_elements: int) -> int:
     """Estimate the peak memory of a pass in bytes, without parameters."""
-    return _resident_bytes(config, size) + max(_step_bytes(config, size, chunk_elements).values())
+    largest_step = max(_step_bytes(config, size, chunk_elements).values())
+    # graphs keep the memory of a block from other steps, which matters for the lengths of several ranks
+    steps = 2 if size.ranks > 1 and size.uses_graphs else 1
+    return _resident_bytes(config, size) + steps * largest_step
 
 
 def _resident_bytes(config: ModelConfig, size: PassSize) -> int:
@@ -167,9 +177,8 @@ def _resident_bytes(config: ModelConfig, size: PassSize) -> int:
     alignment = (1 + 4 + 4) * size.alignment_rows * length
     pair = size.per_rank(length) * length * config.evoformer.pair.channels * itemsize
     msa = size.per_rank(size.msa_rows) * length * config.evoformer.msa.channels * itemsize
-    extra_msa = size.extra_rows * length * config.extra_msa.msa.channels * itemsize
-    uses_graphs = length <= MAX_GRAPH_RESIDUES and size.ranks == 1
-    graphs = 2 * (extra_msa + msa + 2 * pair) if uses_graphs else 0
+    extra_msa = size.per_rank(size.extra_rows) * length * config.extra_msa.msa.channels * itemsize
+    graphs = 2 * (extra_msa + msa + 2 * pair) if size.uses_graphs else 0
     return 2 * features + alignment + pair + msa + graphs
 
 

@@ -1,5 +1,6 @@
 """Tests of CUDA graphs: results are those of normal calls, and modules that cannot be captured still run."""
 
+import gc
 from collections import Counter
 from copy import deepcopy
 from typing import Any
@@ -230,6 +231,34 @@ def test_modules_that_cannot_be_captured_are_called_normally() -> None:
     assert sums(graphed, GPU, 6) == [60.0, 61.0, 62.0, 63.0, 64.0, 65.0]
     # one attempt in each pass
     assert not graphed.enabled and calls["captured"] == graphs.MAX_FAILURES
+
+
+@needs_gpu
+def test_captures_that_fail_elsewhere_are_not_used() -> None:
+    calls: Counter[str] = Counter()
+    answers = iter(["rank 1: no", ""])
+    modules = [Add(calls, weight).to(GPU) for weight in (1.0, 2.0)]
+    graphed = GraphedModules(modules, share_error=lambda own: own or next(answers))
+    # the second pass captures in vain, the third one in earnest
+    assert sums(graphed, GPU, 2) == [60.0, 61.0]
+    assert graphed._graph is None and graphed.error == "rank 1: no"
+    assert sums(graphed, GPU, 2) == [60.0, 61.0]
+    assert graphed._graph is not None and calls["captured"] == 2
+
+
+@needs_gpu
+def test_released_graphs_keep_no_memory() -> None:
+    gc.collect()
+    graphed, _ = stack(GPU, 1.0, 2.0)
+    elements, reserved = 2**24, []
+    assert sums(graphed, GPU, 3, elements)[0] == 60.0
+    for release in (lambda: None, graphed.release):
+        release()
+        torch.cuda.empty_cache()
+        reserved.append(torch.cuda.memory_reserved(GPU))
+    # two inputs, and intermediates in memory of the graph
+    assert reserved[0] - reserved[1] >= 3 * 4 * elements
+    assert sums(graphed, GPU, 3) == [60.0, 61.0, 62.0] and graphed._graph is not None
 
 
 @needs_gpu

@@ -32,7 +32,7 @@ from model.errors import RankMismatch
 from model.parallel import peer_copies
 from model.parallel import session as session_module
 from model.parallel.all_atom import ParallelAlphaFold3
-from model.parallel.communication import Pending, RankGroup
+from model.parallel.communication import MAX_PAIRS_AT_ONCE, Pending, RankGroup
 from model.parallel.network import ParallelAlphaFold
 from model.parallel.rank_assignment import RankAssignment
 from model.parallel.session import RankFailure, RankSession
@@ -49,18 +49,21 @@ COMPLEX_SHIFT = -0.5
 
 
 @cache
-def _network(config: ModelConfig, graphs: bool = False) -> AlphaFold:
+def _network(config: ModelConfig, max_pairs_at_once: int = MAX_PAIRS_AT_ONCE) -> AlphaFold:
     """Return a parallel network with random parameters."""
     shift = 0.0 if config.multimer is None else COMPLEX_SHIFT
     network = build_network(config, random_parameters(config), plddt_shift=shift)
-    return ParallelAlphaFold(network, RankGroup(), graphs=graphs)
+    return ParallelAlphaFold(network, RankGroup(max_pairs_at_once=max_pairs_at_once))
 
 
 def predict_together(
-    config: ModelConfig, features: dict[str, np.ndarray], settings: RecyclingSettings, graphs: bool = False
+    config: ModelConfig,
+    features: dict[str, np.ndarray],
+    settings: RecyclingSettings,
+    max_pairs_at_once: int = MAX_PAIRS_AT_ONCE,
 ) -> Prediction:
     """Predict with random parameters."""
-    return predict(_network(config, graphs), features, settings)
+    return predict(_network(config, max_pairs_at_once), features, settings)
 
 
 def predict_in_bfloat16(
@@ -79,18 +82,14 @@ def predict_with_graphs(config: ModelConfig, samples: list[dict[str, np.ndarray]
     device = torch.device("cuda", distributed.get_rank())
     torch.cuda.set_device(device)
     process_group = distributed.new_group(backend="nccl")
-    group, found = RankGroup(process_group), []
+    groups, found = [RankGroup(process_group, most) for most in (0, MAX_PAIRS_AT_ONCE)], []
     networks = [
-        ParallelAlphaFold(
-            build_network(config, random_parameters(config), device, kernels="fused"),
-            group,
-            graphs=graphs,
-        )
-        for graphs in (False, True)
+        ParallelAlphaFold(build_network(config, random_parameters(config), device, kernels="fused"), group)
+        for group in groups
     ]
     for features in samples:
         found.append(tuple(predict(x, features, RecyclingSettings(3)).atom_positions for x in networks))
-    found.append(tuple(x is not None and x._graph is not None for x in networks[1].parallel_trunk.graphs))
+    found.append(tuple(x._graph is not None for x in networks[1].parallel_trunk.graphs))
     # a group cannot end before the graphs that communicate in it
     del networks
     gc.collect()
@@ -110,7 +109,10 @@ def all_atom_network(config: AlphaFold3Config) -> AlphaFold3:
 @cache
 def _parallel_all_atom_network(config: AlphaFold3Config, max_graphed_tokens: int) -> AlphaFold3:
     # modules would otherwise be replaced twice
-    return ParallelAlphaFold3(deepcopy(all_atom_network(config)), RankGroup(), max_graphed_tokens)
+    network = deepcopy(all_atom_network(config))
+    # many tokens are exchanged in pieces
+    group = RankGroup(max_pairs_at_once=max_graphed_tokens**2)
+    return ParallelAlphaFold3(network, group, max_graphed_tokens)
 
 
 def predict_all_atom(
@@ -176,12 +178,11 @@ def all_atom_trunk_on_gpus(
     process_group = distributed.new_group(backend="nccl")
     inputs = replace(inputs, **{x.name: getattr(inputs, x.name).to(device) for x in fields(inputs)})
     tensors = all_atom_network(config).state_dict()
-    alone = AlphaFold3.load(config, tensors, "fused", device, torch.bfloat16)
     found, predictions = [], []
     for tokens in (None, 77, 0):
-        network = alone
+        network = AlphaFold3.load(config, tensors, "fused", device, torch.bfloat16)
         if tokens is not None:
-            network = ParallelAlphaFold3(deepcopy(alone), RankGroup(process_group), tokens)
+            network = ParallelAlphaFold3(network, RankGroup(process_group), tokens)
         trunk = network.trunk(inputs, SeededDraws(3), cycles=2)
         found += [trunk.single.float().cpu(), network.all_rows(trunk.pair, 77).float().cpu()]
         samples = network.predict(inputs, SeededDraws(3), cycles=1, steps=2, samples=3)
@@ -190,9 +191,15 @@ def all_atom_trunk_on_gpus(
     return found, predictions
 
 
-def multiply(left: torch.Tensor, right: torch.Tensor, outgoing: bool, by_channels: bool) -> Any:
+def first_error(errors: list[str]) -> str:
+    """Share this rank's error."""
+    return RankGroup().first_error(errors[distributed.get_rank()])
+
+
+def multiply(left: torch.Tensor, right: torch.Tensor, outgoing: bool, by_channels: bool, pieces: int) -> Any:
     """Multiply this rank's rows of two factors [M, N, K]; return its rows of the product."""
     group = RankGroup()
+    group.pieces = pieces
     residues = group.shards(left.shape[1])
     rows = residues.of(group.rank)
     return multiply_factors(
@@ -249,13 +256,14 @@ def copy_between_ranks(folder: Path, sizes: list[list[int]]) -> list[tuple[dict[
         mock.patch.multiple(torch.cuda, Stream=HostStream, current_stream=HostStream, synchronize=id),
         mock.patch.object(torch, "zeros", lambda *shape, dtype, device: driver.allocate(*shape, dtype=dtype)),
     ):
-        group = RankGroup()
-        assert group.open_copies(torch.device("cpu"), min_residues=100) == ""
+        # 33 or 50 rows
+        group = RankGroup(max_pairs_at_once=99 * -(-99 // len(sizes)))
+        assert group.open_copies(torch.device("cpu")) == ""
         used = []
-        for residues in (100, 99):
+        for residues in (101, 99):
             group.begin(residues)
-            used.append(group.use_copies)
-        assert used == [True, False]
+            used.append((group.use_copies, group.pieces, group.can_be_captured))
+        assert used == [(True, 4, False), (False, 1, True)]
         copies = group.copies
         assert copies is not None
         waits, results = [], []

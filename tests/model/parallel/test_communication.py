@@ -71,15 +71,22 @@ def test_copies_arrive_in_order(ranks: RankProcesses, tmp_path: Path) -> None:
                 assert np.array_equal(received, sent)
 
 
+def test_first_error_of_a_rank_is_that_of_all(ranks: RankProcesses) -> None:
+    size = len(ranks.processes)
+    assert ranks.call(cases.first_error, [""] * size) == [""] * size
+    assert ranks.call(cases.first_error, [*[""] * (size - 1), "no"]) == [f"rank {size - 1}: no"] * size
+
+
+@pytest.mark.parametrize("pieces", [1, 4])
 @pytest.mark.parametrize("by_channels", [False, True])
 @pytest.mark.parametrize("outgoing", [False, True])
-def test_product_of_factors(ranks: RankProcesses, outgoing: bool, by_channels: bool) -> None:
+def test_product_of_factors(ranks: RankProcesses, outgoing: bool, by_channels: bool, pieces: int) -> None:
     for residues, padded in ((1, 1), (7, 8)):
         left, right = torch.zeros(2, 5, residues, padded)
         left[:, :, :residues], right[:, :, :residues] = torch.randn(2, 5, residues, residues)
         whole = left[:, :, :residues].double(), right[:, :, :residues].double()
         formula = "cik,cjk->cij" if outgoing else "ckj,cki->cij"
         expected = torch.einsum(formula, *whole).numpy()
-        results = ranks.call(cases.multiply, left, right, outgoing, by_channels)
+        results = ranks.call(cases.multiply, left, right, outgoing, by_channels, pieces)
         product = np.concatenate(results, axis=1)[:, :, :residues]
         assert np.allclose(product, expected, rtol=1e-5, atol=1e-5)
