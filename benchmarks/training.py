@@ -45,7 +45,7 @@ from model.training.data.data import ChainSet, Split, read_split
 from model.training.data.prepare import prepare
 from model.training.runtime.processes import TrainingProcesses
 from model.training.runtime.settings import Phase, TrainingSettings, read_settings
-from model.training.runtime.step_graphs import EAGER_CALLS
+from model.training.runtime.step import EAGER_CALLS
 from model.training.trainer import Trainer
 
 ROOT = Path(__file__).parents[1]

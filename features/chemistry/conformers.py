@@ -1,9 +1,13 @@
 """Reference conformers by RDKit (ETKDG version 3), with the dictionary's coordinates as fallback."""
 
+import contextlib
+import ctypes
 import logging
 import os
 import random
-from collections.abc import Sequence
+import signal
+import threading
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple
@@ -14,7 +18,6 @@ from rdkit.Chem import rdDistGeom
 
 from features.chemistry.components import Component
 from features.chemistry.errors import InvalidMolecule
-from features.chemistry.interrupts import interrupts_kept
 from features.chemistry.molecules import build_molecule, without_hydrogens
 from msa.base.threads import run_in_threads
 
@@ -30,6 +33,9 @@ logging.getLogger("rdkit").disabled = True
 _TIME_LIMIT = 120
 # conformers made at once, the threads that make them, and those that are kept
 _AHEAD, _MOST_THREADS, _KEPT = 128, 16, 2**15
+# at least the size of `struct sigaction`, whose content is not looked at
+_SIGACTION_BYTES = 256
+_interrupt_lock = threading.Lock()
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,3 +170,24 @@ def stored_conformer(component: Component) -> Conformer:
             return Conformer(positions, mask, component.charges, source)
     absent = np.zeros(len(component), bool)
     return Conformer(np.zeros((len(component), 3), np.float32), absent, component.charges, "none")
+
+
+@contextlib.contextmanager
+def interrupts_kept() -> Iterator[None]:
+    """Restore this process's handler of SIGINT after the block, which one thread at a time enters.
+
+    RDKit raises KeyboardInterrupt in the thread that calls it. If that is not the main thread, SIGINT is sent
+    again, so that the main thread is interrupted too.
+    """
+    libc, handler = ctypes.CDLL(None), ctypes.create_string_buffer(_SIGACTION_BYTES)
+    with _interrupt_lock:
+        libc.sigaction(signal.SIGINT, None, handler)
+        try:
+            yield
+        except KeyboardInterrupt:
+            libc.sigaction(signal.SIGINT, handler, None)
+            if threading.current_thread() is not threading.main_thread():
+                os.kill(os.getpid(), signal.SIGINT)
+            raise
+        finally:
+            libc.sigaction(signal.SIGINT, handler, None)

@@ -3,7 +3,7 @@
 import numpy as np
 
 from features.templates import compiled_loops
-from features.templates.bonds import C_O
+from features.templates.compiled_loops import C_O
 
 # phi and psi that a loop starts from: extended, polyproline, bridge, helix
 _STARTS = np.radians([(-120.0, 130.0), (-75.0, 145.0), (-90.0, 0.0), (-63.0, -43.0)])

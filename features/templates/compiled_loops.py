@@ -1,11 +1,15 @@
-"""The loops of features/templates/backbone_geometry.py, compiled."""
+"""Ideal bonds of a protein's backbone, and the compiled loops of features/templates/backbone_geometry.py."""
 
 import math
 
 import numpy as np
 
-from features.templates.bonds import C_N, C_N_CA, CA_C, CA_C_N, N_CA, N_CA_C
 from msa.base.jit import kernel
+
+N_CA, CA_C, C_N, C_O = 1.458, 1.525, 1.329, 1.231
+"""Lengths in Å."""
+N_CA_C, CA_C_N, C_N_CA = (math.radians(angle) for angle in (111.0, 117.2, 121.7))
+"""Angles in radians."""
 
 # compiled functions compute with tuples of three numbers, since numba compiles array expressions slowly
 

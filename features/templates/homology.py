@@ -12,8 +12,8 @@ import numpy as np
 
 from features.chemistry.residues import CA, CB, GLYCINE, X, atom_maps, encode_msa, encode_query
 from features.templates.backbone_geometry import close_loop, place_beta, place_oxygen
-from features.templates.bonds import C_N
 from features.templates.candidates import TemplateCandidate, TemplateHits
+from features.templates.compiled_loops import C_N
 from features.templates.library.chains import TemplateChain
 from msa.base.residues import ATOM37
 

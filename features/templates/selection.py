@@ -20,8 +20,8 @@ from features.templates.library.settings import TemplateSettings
 from msa.alphabet import LETTER_BITS
 from msa.cpu.posterior import expected_correct_pairs
 from msa.engines.hits import Hits
-from msa.engines.query_profile import QueryProfile
 from msa.profile.gumbel import GUMBEL_TABLES
+from msa.profile.pssm import QueryProfile
 
 _MIN_ATOMS = 5
 """Minimum number of atoms in the aligned residues: those of alanine, the smallest residue with CB."""

@@ -5,7 +5,7 @@ import os
 import shutil
 import tempfile
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 import click
 
-from foldcli.api.results import predictions_of
+from foldcli.api.results import Prediction, predictions_of
 from foldcli.commands.fold import command
 from foldcli.errors import NotRelaxed, NotReported, SomeTargetsFailed, TargetFailed
 from foldcli.families.registry import find_family
@@ -28,16 +28,11 @@ from foldcli.pipeline.targets.settings import OutputSettings
 from foldcli.process_state import keep_bytecode, make_cpu_products_reproducible, set_numba_cache_folder
 from foldcli.search_runs.folder import write_alignments
 from foldcli.search_runs.settings import SearchRun
-from msa.alignments.files import read_alignment
+from msa.alignments.files import Alignment, read_alignment
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from foldcli.api.results import Prediction
-    from foldcli.inputs.failures import Failures
     from foldcli.pipeline.search.stage import Searcher
     from foldcli.progress import Report
-    from msa.alignments.files import Alignment
 
 T = TypeVar("T")
 Queries: TypeAlias = "Mapping[str, str] | str | os.PathLike[str] | Iterable[str | os.PathLike[str]]"
@@ -92,7 +87,7 @@ class Session:
         queries: Queries,
         out: str | os.PathLike[str] | None = None,
         progress: "Report | None" = None,
-    ) -> "list[Alignment]":
+    ) -> list[Alignment]:
         """Search with sequences; return one alignment for each, as `foldcli search --format a3m` writes it.
 
         Args:
@@ -123,7 +118,7 @@ class Session:
             )
             names = [name for name, _ in read_named_queries(sources, Failures(folder, shard))]
 
-            def read(name: str) -> "list[Alignment]":
+            def read(name: str) -> list[Alignment]:
                 alignment = read_alignment(folder / f"{name}.a3m", of_complex=True)
                 return [replace(alignment, source=None) if owner else alignment]
 
@@ -134,7 +129,7 @@ class Session:
         queries: Queries,
         out: str | os.PathLike[str] | None = None,
         progress: "Report | None" = None,
-    ) -> "list[Prediction]":
+    ) -> list[Prediction]:
         """Predict structures, as `foldcli fold` does.
 
         Args:
@@ -162,7 +157,7 @@ class Session:
             options = dict(context.params)
             search = SearchOptions.from_options(options)
 
-            def find_targets(cache: Path, failures: "Failures") -> Any:
+            def find_targets(cache: Path, failures: Failures) -> Any:
                 settings, read = search.alignment.search, find_family(options["params"]).read_queries
                 arguments = paths, settings.comp_bias_corr, settings.matrix, cache, failures, read
                 targets = find_fold_targets(*arguments)
@@ -191,7 +186,7 @@ def search(
     out: str | os.PathLike[str] | None = None,
     progress: "Report | None" = None,
     **options: Any,
-) -> "list[Alignment]":
+) -> list[Alignment]:
     """Search a database in a session of its own; see `Session` and its method `search`."""
     with Session(db, **options) as session:
         return session.search(queries, out, progress)
@@ -203,7 +198,7 @@ def fold(
     out: str | os.PathLike[str] | None = None,
     progress: "Report | None" = None,
     **options: Any,
-) -> "list[Prediction]":
+) -> list[Prediction]:
     """Predict structures in a session of its own; see `Session` and its method `fold`."""
     with Session(db, **options) as session:
         return session.fold(queries, out, progress)
@@ -231,7 +226,7 @@ def _arguments(name: str, value: Any) -> list[str]:
 
 
 @contextmanager
-def _inputs(queries: Queries) -> "Iterator[list[str]]":
+def _inputs(queries: Queries) -> Iterator[list[str]]:
     """Yield the files of queries; sequences are written to temporary ones, so that each can fail alone."""
     if isinstance(queries, Mapping):
         for name in queries:

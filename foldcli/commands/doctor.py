@@ -3,20 +3,16 @@
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from foldcli.doctor.result import CheckContext, CheckStatus
+from foldcli.doctor.result import CheckContext, CheckResult, CheckStatus
 from foldcli.doctor.runner import check_names, run_checks
 from foldcli.errors import ExitCode
 from foldcli.logs import logger
 from foldcli.options import common as options
 from foldcli.params.parameters import default_folder
 from foldcli.version import VERSION
-
-if TYPE_CHECKING:
-    from foldcli.doctor.result import CheckResult
 
 _COLOURS = {"ok": "green", "warning": "yellow", "broken": "red"}
 
@@ -83,7 +79,7 @@ def command(
         context.exit(ExitCode.MISSING)
 
 
-def _show(result: "CheckResult") -> None:
+def _show(result: CheckResult) -> None:
     status = click.style(f"{result.status:8}", fg=_COLOURS[result.status])
     click.echo(f"{status} {result.name}: {result.finding}")
     for line in result.remedy.splitlines():

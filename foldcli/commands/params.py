@@ -21,6 +21,7 @@ from foldcli.params.parameters import (
     ARCHIVE_URL,
     NOTICE,
     SUFFIXES_BY_WHICH,
+    ParameterSource,
     archive_url,
     default_folder,
     download_instructions,
@@ -32,7 +33,6 @@ from msa.base.errors import InputError, MissingError
 
 if TYPE_CHECKING:
     from foldcli.params.fetch import FetchReporter
-    from foldcli.params.parameters import ParameterSource
 
 _DEFAULT_FOLDER = "$FOLDCLI_PARAMS, else $FOLDCLI_CACHE/params"
 
@@ -266,7 +266,7 @@ def path(folder: Path | None) -> None:
     click.echo(str(file.parent))
 
 
-def _installed(folder: Path | None) -> "list[ParameterSource]":
+def _installed(folder: Path | None) -> list[ParameterSource]:
     """Return the parameter files in a folder, by default the one that predictions use."""
     folder = folder or default_folder()
     sources = _find_installed(folder)
@@ -275,6 +275,6 @@ def _installed(folder: Path | None) -> "list[ParameterSource]":
     return sources
 
 
-def _find_installed(folder: Path | None) -> "list[ParameterSource]":
+def _find_installed(folder: Path | None) -> list[ParameterSource]:
     """Return DeepMind's parameter files in a folder, by default the one that predictions use."""
     return installed_parameters(folder or default_folder())

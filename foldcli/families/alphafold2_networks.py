@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from features.complexes.made_up import warm_up_sample
+from features.alphafold2.deterministic import make_features
+from features.complexes.features import complex_features
 from foldcli.families.protocols import DeviceMemory, NetworkJob, PartsPlan
 from foldcli.families.settings import PredictSettings
 from foldcli.logs import log_time_since_start, logger
@@ -27,6 +28,8 @@ from model.parallel.network import ParallelAlphaFold
 from model.planning.memory_plan import CPU_CHUNK_ELEMENTS, MemoryPlan, PassSize, plan_memory
 from model.prediction import Prediction
 from model.refinement.refine import refine
+from msa.alignments.files import parse_alignment
+from msa.base.network_inputs import MONOMER
 
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 # after memory has run out, chunks are this many times smaller
@@ -213,3 +216,23 @@ def _log_first_block(network: AlphaFold) -> None:
         log_time_since_start("the first block finished")
 
     handle = network.evoformer.extra_msa_stack[0].register_forward_hook(log)
+
+
+def warm_up_sample(residues: int, is_multimer: bool) -> Any:
+    """Return the network's features of a protein of alanine without relatives, for two passes.
+
+    Values do not matter to the preparation. For networks that do not sample rows themselves, this therefore
+    needs no compiled kernels, which worker processes would have to load.
+
+    Args:
+        residues: length of the protein.
+        is_multimer: whether the network is one of AlphaFold-Multimer, which samples rows itself.
+    """
+    if is_multimer:
+        return complex_features([make_features([parse_alignment(b">a\n" + b"A" * residues + b"\n")])])
+    sizes = {"N": residues, "S": 1, "E": 1}
+    return {
+        name: np.full((2, *array.shape(sizes)), name.endswith("mask"), array.dtype)
+        for name, array in MONOMER.items()
+        if not name.startswith("template_")
+    }

@@ -37,7 +37,6 @@ from msa.alignments import query_columns, stockholm
 from msa.alignments.files import Alignment, check_protein, parse_alignment, without_separator
 from msa.alphabet import GAP, encode
 from msa.base.errors import InputError
-from msa.engines.saved_profiles import is_profile_archive, parse_profiles, read_profiles
 from msa.io.compression import SUFFIXES, read_bytes
 from msa.io.fasta import (
     FastaRecord,
@@ -48,11 +47,12 @@ from msa.io.fasta import (
     unique_names,
 )
 from msa.io.molecules import DeclaredMolecule, declared_molecule, declares_other_molecules, is_annotation
-from msa.mmseqs.mmseqs_files import is_mmseqs
-from msa.mmseqs.mmseqs_records import read_mmseqs_queries
+from msa.mmseqs.files import is_mmseqs
+from msa.mmseqs.records import read_mmseqs_queries
 from msa.profile.family_profile import MAX_MEMBER_IDENTITY, distinct_rows, family_profile
 from msa.profile.matrices import BLOSUM62, RNA
 from msa.profile.pssm import ProfileQuery
+from msa.profile.saved import is_profile_archive, parse_profiles, read_profiles
 
 if TYPE_CHECKING:
     from foldcli.inputs.failures import Failures

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, Any, Protocol, TypeAlias
+from typing import IO, Annotated, Any, Protocol, TypeAlias
 
 import msgspec
 import numpy as np
@@ -21,13 +21,10 @@ from foldcli.outputs.layout import TAG, ModelKind, TargetFiles, is_model_kind, m
 from foldcli.params.parameters import UNTRAINED
 from foldcli.version import VERSION
 from model.output.provenance import Provenance
-from model.prediction import Extra, complex_confidence
+from model.prediction import Extra, PairScores, Prediction, complex_confidence
 from msa.base.atomic import atomic_write
 from msa.base.json_files import read_json
 from msa.base.temporary_names import temporary_path
-
-if TYPE_CHECKING:
-    from model.prediction import PairScores, Prediction
 
 _RESULT_SUFFIX = ".result.json"
 _MAX_RECYCLES = 10_000
@@ -210,7 +207,7 @@ class PredictedModel:
     folder: Path
     tag: str
     fingerprint: str
-    prediction: "Prediction"
+    prediction: Prediction
     origin: ModelOrigin
     seconds: float
     writer: ModelWriter = RESIDUE_MODELS
@@ -299,7 +296,7 @@ def _write_text(format_file: Callable[[], str], stream: IO[bytes]) -> None:
     stream.write(format_file().encode())
 
 
-def _write_results(kind: Extra, prediction: "Prediction", stream: IO[bytes]) -> None:
+def _write_results(kind: Extra, prediction: Prediction, stream: IO[bytes]) -> None:
     """Write one representation as npy, or all results as npz."""
     if kind == "all":
         np.savez(stream, **prediction.results)  # type: ignore[arg-type]

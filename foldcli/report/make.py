@@ -12,8 +12,8 @@ from foldcli.report import ReportSettings
 from foldcli.report.data.alignment import AlignmentSummary, read_alignment_summary
 from foldcli.report.data.comparison import comparison_values
 from foldcli.report.data.molecules import MoleculeResult, read_molecules
+from foldcli.report.data.related_structures import similar_values
 from foldcli.report.data.result import TargetResult, finished_targets, link_from_page, read_result
-from foldcli.report.data.similar import similar_values
 from foldcli.report.index import write_index
 from foldcli.report.molecules_page import molecules_page
 from foldcli.report.target_page import target_page

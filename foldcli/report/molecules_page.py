@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 import numpy as np
 
-from foldcli.report.data.comparison import reference_text
+from foldcli.report.data.comparison import reference_text, state_values
 from foldcli.report.data.file_rows import file_rows, file_type
 from foldcli.report.data.molecules import MoleculeModel, MoleculeResult, chain_kinds, token_chains
 from foldcli.report.data.page_data import (
@@ -19,7 +19,6 @@ from foldcli.report.data.page_data import (
     superpositions,
 )
 from foldcli.report.data.result import PAE_STEP
-from foldcli.report.data.states import state_values
 from foldcli.report.rendering import render_page, viewer_values
 from foldcli.report.viewer import Viewer
 from model.all_atom.checks import CHECKS

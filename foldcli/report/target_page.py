@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import quote
 
 from foldcli.report.data.alignment import AlignmentSummary, HitRow
-from foldcli.report.data.comparison import reference_text
+from foldcli.report.data.comparison import reference_text, state_values
 from foldcli.report.data.file_rows import file_rows, file_type
 from foldcli.report.data.interfaces import MAX_CONTACTS, MAX_INTERFACES, SCORE_COLUMNS
 from foldcli.report.data.page_data import (
@@ -18,9 +18,8 @@ from foldcli.report.data.page_data import (
     page_data,
     superpositions,
 )
+from foldcli.report.data.related_structures import MAX_TEMPLATE_ROWS, read_template_rows
 from foldcli.report.data.result import RankedModel, TargetResult
-from foldcli.report.data.states import state_values
-from foldcli.report.data.template_rows import MAX_TEMPLATE_ROWS, read_template_rows
 from foldcli.report.rendering import render_page, viewer_values
 from foldcli.report.viewer import Viewer
 from foldcli.units import format_bytes, format_duration

@@ -37,8 +37,8 @@ from msa.base.json_files import read_json
 from msa.base.temporary_names import remove_abandoned_files
 from msa.engines.engine import ProfileCallback
 from msa.engines.hits import Hits
-from msa.engines.query_profile import QueryProfile
 from msa.io.fasta import FastaRecord
+from msa.profile.pssm import QueryProfile
 from msa.search.search import check_query
 
 QueryType = TypeVar("QueryType", FastaRecord, Complex)

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 import gemmi
 import numpy as np
 
-from model.output.cif import Cell, add, new_document
-from model.output.modelcif import UsedTemplate, add_protocol, add_scores, entity_type
+from model.output.modelcif import Cell, UsedTemplate, add, add_protocol, add_scores, entity_type, new_document
 from model.output.provenance import Provenance
 from model.prediction import Prediction
 from model.structure import STANDARD_RESIDUES, Chain, Entity, EntityKind, Structure

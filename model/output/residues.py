@@ -6,9 +6,8 @@ from dataclasses import replace
 import gemmi
 
 from model.chains import MAX_PDB_CHAINS
-from model.output.cif import Cell, add
 from model.output.mmcif import model_document
-from model.output.modelcif import UsedTemplate, add_metric_values
+from model.output.modelcif import Cell, UsedTemplate, add, add_metric_values
 from model.output.pdb import fit_pdb, make_structure
 from model.output.provenance import Provenance
 from model.prediction import Prediction

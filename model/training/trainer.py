@@ -38,8 +38,7 @@ from model.training.runtime.initialization import copy_trained, initialize
 from model.training.runtime.parameters import MOMENTS, FlatParameters, adam_step
 from model.training.runtime.processes import TrainingProcesses
 from model.training.runtime.settings import Phase, TrainingSettings, learning_rate
-from model.training.runtime.step_gradient import StepGradient
-from model.training.runtime.step_graphs import StepGraphs
+from model.training.runtime.step import StepGradient, StepGraphs
 from model.training.validation import SCORES, HeldOutSet, validate
 
 METRICS = "metrics.jsonl"

@@ -8,7 +8,7 @@ the secondary structure are skipped.
 import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
 import numpy as np
 
@@ -17,12 +17,9 @@ from msa.alignments.alignment_rows import a3m_rows
 from msa.alignments.query_columns import GAP, QueryColumns, ragged_reason
 from msa.alignments.taxonomy import organism_fields
 from msa.base.errors import InputError
-from msa.engines.hits import Hits
+from msa.engines.hits import Hit, Hits
 from msa.io.fasta import FastaRecord, first_word
 from msa.io.molecules import is_annotation
-
-if TYPE_CHECKING:
-    from msa.engines.hits import Hit
 
 _SKIP, _MATCH, _INSERT, _INVALID = range(4)
 
@@ -318,7 +315,7 @@ def _fill_blocks(
     return result.letters, result.deletions
 
 
-def write_a3m(stream: IO[str], query: FastaRecord, hits: "Sequence[Hit]") -> None:
+def write_a3m(stream: IO[str], query: FastaRecord, hits: Sequence[Hit]) -> None:
     """Write the query and its hits, in the given order.
 
     The header of a hit has the tab-separated fields of MMseqs2 and ColabFold: id, bits, fraction identical,

@@ -7,7 +7,7 @@ insertions have separate columns.
 import re
 from array import array
 from collections.abc import Iterator, Sequence
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
 import numpy as np
 
@@ -15,11 +15,8 @@ from msa.alignments import query_columns
 from msa.alignments.alignment_rows import a3m_rows
 from msa.alignments.query_columns import GAP, QueryColumns, ragged_reason
 from msa.base.errors import InputError
-from msa.engines.hits import Hits
+from msa.engines.hits import Hit, Hits
 from msa.io.fasta import FastaRecord, unique_names
-
-if TYPE_CHECKING:
-    from msa.engines.hits import Hit
 
 START = b"# STOCKHOLM"
 
@@ -164,7 +161,7 @@ def _lines(data: bytes) -> Iterator[tuple[int, int, bytes]]:
         start, number = end + 1, number + 1
 
 
-def write_stockholm(stream: IO[str], query: FastaRecord, hits: "Sequence[Hit]") -> None:
+def write_stockholm(stream: IO[str], query: FastaRecord, hits: Sequence[Hit]) -> None:
     """Write the query and its hits as Stockholm 1.0, one line per row.
 
     Rows are named id/first-last; repeated names get _2, _3 and so on. All residues are upper case and all

@@ -10,7 +10,7 @@ from msa.cpu.gapless import gapless_scores
 from msa.cpu.smith_waterman import align
 from msa.cpu.smith_waterman_scores import alignment_scores
 from msa.engines.engine import Candidates, EngineRequest, FilteredTargets, best_targets
-from msa.engines.query_profile import QueryProfile
+from msa.profile.pssm import QueryProfile
 
 
 class CpuEngine:

@@ -42,9 +42,9 @@ from msa.database.split import split_database
 from msa.io.compression import open_counted
 from msa.io.fasta_blocks import ODDITIES, FastaBlock, ParsedBlock, parse_block, read_blocks
 from msa.io.molecules import PROTEIN, RNA, looks_like_nucleic_acid
-from msa.mmseqs.mmseqs_database import open_mmseqs
-from msa.mmseqs.mmseqs_files import is_mmseqs, list_files
-from msa.mmseqs.mmseqs_records import MmseqsSource
+from msa.mmseqs.database import open_mmseqs
+from msa.mmseqs.files import is_mmseqs, list_files
+from msa.mmseqs.records import MmseqsSource
 from msa.profile import matrices
 
 # by the code of a letter

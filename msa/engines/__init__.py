@@ -1,1 +1,1 @@
-"""The interface of search engines: settings, profiles, batches, hits."""
+"""The part that the engines of `msa.cpu` and `msa.gpu` share: interface, settings, statistics and hits."""

@@ -9,10 +9,10 @@ import numpy as np
 
 from cuda.alignment import AlignmentPaths
 from msa.database.sequence_arrays import SequenceArrays
-from msa.engines.query_profile import QueryProfile
 from msa.engines.scored_batch import ScoringProcess
 from msa.engines.settings import SearchSettings
 from msa.io.fasta import FastaRecord
+from msa.profile.pssm import QueryProfile
 
 ProfileCallback = Callable[[FastaRecord, QueryProfile, bool], None]
 """A callback with a query, the profile that it was searched with, and True if this is a family profile."""

@@ -9,8 +9,8 @@ import numpy as np
 
 from msa.database.database import TargetDatabase
 from msa.engines.pair_statistics import QueryStatistics
-from msa.engines.query_profile import QueryProfile
 from msa.engines.settings import SearchSettings
+from msa.profile.pssm import QueryProfile
 
 
 @dataclass(frozen=True, eq=False)

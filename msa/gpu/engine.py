@@ -16,9 +16,9 @@ import numpy as np
 
 from msa.database.sequence_arrays import SequenceArrays
 from msa.engines.engine import Candidates, EngineRequest
-from msa.engines.query_profile import QueryProfile
-from msa.gpu.device.process_state import short_switch_interval
+from msa.gpu.device.interpreter import short_switch_interval
 from msa.gpu.group import GpuGroup, GpuWorker, align_pairs
+from msa.profile.pssm import QueryProfile
 
 if TYPE_CHECKING:
     from msa.gpu.remote_worker import RemoteScoring

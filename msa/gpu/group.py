@@ -14,8 +14,8 @@ import numpy as np
 from cuda.alignment import AlignmentPaths
 from msa.database.sequence_arrays import SequenceArrays
 from msa.engines.engine import Candidates, EngineRequest, merge_best_targets
-from msa.engines.query_profile import QueryProfile
 from msa.gpu.worker.interface import ALIGNMENT_THREADS
+from msa.profile.pssm import QueryProfile
 
 if TYPE_CHECKING:
     from msa.gpu.remote_worker import RemoteAligner, RemoteAlignmentBatch, RemoteFilteredBatch, RemoteWorker

@@ -15,13 +15,13 @@ from msa.base.progress import CompileProgress
 from msa.base.services.service import Service
 from msa.database.database import TargetDatabase
 from msa.database.sequence_arrays import SequenceArrays
-from msa.engines.query_profile import QueryProfile
 from msa.engines.scored_batch import AlignedBatch, Scores, ScoringRules
 from msa.engines.settings import SearchSettings
 from msa.gpu.device.devices import Gpu
 from msa.gpu.worker.interface import BestTargets, GpuSettings
 from msa.gpu.worker.process_start import GpuProcess
 from msa.gpu.worker.worker_process import share_sequences
+from msa.profile.pssm import QueryProfile
 
 SendRequest: TypeAlias = Callable[..., "Future[Any]"]
 """Sends a request, given by its method and arguments, and returns its future answer."""

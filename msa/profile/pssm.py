@@ -38,6 +38,24 @@ _REPLACED = encode("".join(SAME_AS.get(letter, letter) for letter in LETTERS))
 """uint8 [26], the code of the standard residue that a letter counts as, or the letter's own, by code."""
 
 
+@dataclass(frozen=True)
+class QueryProfile:
+    """A query and its profile (PSSM).
+
+    Args:
+        codes: uint8 [length ≥ 1], letter codes.
+        profile: int16 [length, 32], scores in half-bits; column = letter code.
+        is_uncorrected: the profile is that of the sequence, without correction for composition.
+        longest_targets: int32 [n ≥ 1], residues of the longest target that passes the gapless filter, by
+            gapless score; the last number applies to all higher scores, too. None if there is no such limit.
+    """
+
+    codes: np.ndarray
+    profile: np.ndarray
+    is_uncorrected: bool = False
+    longest_targets: np.ndarray | None = None
+
+
 @dataclass(frozen=True, eq=False)
 class ProfileQuery(FastaRecord):
     """A query with its own profile, which is used instead of one computed from its sequence.

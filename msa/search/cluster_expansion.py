@@ -8,7 +8,7 @@ import numpy as np
 
 from msa.database.database import TargetDatabase
 from msa.engines.engine import Candidates, Engine, EngineRequest, EngineWrapper
-from msa.engines.query_profile import QueryProfile
+from msa.profile.pssm import QueryProfile
 
 
 class ClusterExpandingEngine(EngineWrapper):

@@ -8,23 +8,19 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from queue import SimpleQueue
+from typing import Any, Protocol, TypeVar
 
 from msa.database.database import TargetDatabase
 from msa.engines.engine import Engine, ProfileCallback
 from msa.engines.hits import Hits, QueryHits
-from msa.engines.query_profile import QueryProfile
 from msa.engines.settings import SearchSettings
 from msa.io.fasta import FastaRecord
-from msa.profile.pssm import ProfileQuery
-from msa.search.completion import in_order_of_completion
+from msa.profile.pssm import ProfileQuery, QueryProfile
 from msa.search.families.families import FamilyBuilder
 from msa.search.families.family import Family, initial_profile
 from msa.search.families.family_processes import FamilyProcesses
 from msa.search.profile_search import ProfileSearch
-
-if TYPE_CHECKING:
-    from msa.search.families.families import FamilyBuilder
 
 _MAX_FAMILY_PROCESSES, _MIN_PROCESS_QUERIES = 4, 128
 """Maximum number of processes that build families, and minimum number of queries for which they are started;
@@ -32,6 +28,17 @@ each takes a second of CPU time to start."""
 _MAX_FAMILY_THREADS = 8
 """Maximum number of threads that update families; more of them would hold the interpreter lock for so long
 that a GPU has to wait."""
+
+
+class Task(Protocol):
+    """Something that a future belongs to."""
+
+    @property
+    def future(self) -> "Future[Any]":
+        """The future."""
+
+
+T = TypeVar("T", bound=Task)
 
 
 @dataclass(frozen=True)
@@ -71,7 +78,7 @@ class IteratedSearch:
     keep_all: bool = False
 
     @cached_property
-    def family_builder(self) -> "FamilyBuilder":
+    def family_builder(self) -> FamilyBuilder:
         """Builder of families; CPU threads are divided among the families that are built at once."""
         threads = max(1, self.settings.threads // self.max_queries)
         return FamilyBuilder(self.database, replace(self.settings, threads=threads))
@@ -294,3 +301,42 @@ class _Iterations:
             return self._families[k].profile
         # recomputed each time instead of stored: there may be very many queries
         return initial_profile(self._queries[k], self._search.settings)
+
+
+def in_order_of_completion(started: Sequence[T], others: Iterable[T]) -> Iterator[T]:
+    """Yield tasks as soon as their futures are done.
+
+    Args:
+        started: the first tasks.
+        others: further tasks, which start when they are taken; a thread takes all of them. An error of this
+            iterable is raised here.
+    """
+    completed: SimpleQueue[T | None] = SimpleQueue()
+
+    def watch(task: T) -> None:
+        task.future.add_done_callback(lambda done: completed.put(task))
+
+    def start_others() -> int:
+        count = 0
+        for task in others:
+            watch(task)
+            count += 1
+        return count
+
+    thread = ThreadPoolExecutor(1, "last results")
+    try:
+        for task in started:
+            watch(task)
+        num_others = thread.submit(start_others)
+        num_others.add_done_callback(lambda done: completed.put(None))
+        remaining, all_started = len(started), False
+        # negative as long as tasks are completed of which the number is not known
+        while remaining or not all_started:
+            found = completed.get()
+            if found is None:
+                remaining, all_started = remaining + num_others.result(), True
+            else:
+                remaining -= 1
+                yield found
+    finally:
+        thread.shutdown()

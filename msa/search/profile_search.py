@@ -19,10 +19,10 @@ from msa.engines.engine import (
 )
 from msa.engines.hits import Hits, QueryHits
 from msa.engines.pair_statistics import PairStatistics, QueryStatistics
-from msa.engines.query_profile import QueryProfile
 from msa.engines.scored_batch import AlignedBatch, Scores, ScoringRules
 from msa.engines.settings import SearchSettings
 from msa.io.molecules import PROTEIN
+from msa.profile.pssm import QueryProfile
 from msa.profile.statistics import CHANCE_FRACTION, bit_scores, longest_targets
 from msa.search.families.family import Family
 from msa.search.gapless_limit import longest_filtered

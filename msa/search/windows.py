@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from msa.engines.engine import Candidates, Engine, EngineRequest, EngineWrapper, FilteredTargets, Selection
-from msa.engines.query_profile import QueryProfile
+from msa.profile.pssm import QueryProfile
 
 WINDOW = 2000
 """Residues of a window; queries of at most this length have none."""

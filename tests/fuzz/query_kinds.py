@@ -31,13 +31,13 @@ from msa.base.errors import InputError
 from msa.database.sequence_arrays import SequenceArrays
 from msa.engines.engine import FilteredTargets
 from msa.engines.hits import Hits, StoredSequences
-from msa.engines.query_profile import QueryProfile
-from msa.engines.saved_profiles import ProfileWriter
 from msa.engines.settings import SearchSettings
 from msa.io.compression import read_bytes
 from msa.io.fasta import FastaRecord
-from msa.search.part_hits import PartHitsFile, PartHitsWriter
-from msa.search.split_search import PartHits, merge_hits
+from msa.profile.pssm import QueryProfile
+from msa.profile.saved import ProfileWriter
+from msa.search.split.files import PartHitsFile, PartHitsWriter
+from msa.search.split.merge import PartHits, merge_hits
 from tests.fuzz.fuzzing import Kind
 
 ROOT = Path(__file__).resolve().parents[2]

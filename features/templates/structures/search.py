@@ -25,8 +25,8 @@ from msa.cpu.smith_waterman import align
 from msa.database.sequence_arrays import SequenceArrays
 from msa.engines.engine import Candidates, Engine, EngineRequest, Selection, evalues_of_passing
 from msa.engines.hits import Hits
-from msa.engines.query_profile import QueryProfile
 from msa.engines.settings import SearchSettings
+from msa.profile.pssm import QueryProfile
 
 MAX_CANDIDATES = 1000
 """Number of chains that are aligned by states and residues: those with the highest scores by states alone."""

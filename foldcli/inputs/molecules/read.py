@@ -39,11 +39,11 @@ from model.chains import chain_names
 from msa.alignments.complex_a3m import ComplexAlignment, is_complex_a3m, parse_complex_a3m
 from msa.alignments.files import Alignment, check_protein, without_separator
 from msa.base.errors import InputError
-from msa.engines.saved_profiles import is_profile_archive
 from msa.io.compression import read_bytes
 from msa.io.fasta import FastaRecord, UnsupportedRecord, first_word
-from msa.mmseqs.mmseqs_files import is_mmseqs
+from msa.mmseqs.files import is_mmseqs
 from msa.profile.pssm import ProfileQuery
+from msa.profile.saved import is_profile_archive
 
 _JOB_SUFFIXES = (*FASTA_SUFFIXES, ".json", ".yaml", ".yml")
 _NO_PROFILES = "a saved profile is no job: give a sequence or an alignment"

@@ -34,7 +34,7 @@ from model.parallel.rank_assignment import RankAssignment
 from msa.base.services.pool import CALLS
 from msa.base.services.service import Service
 from msa.gpu.device.hardware import gpu_numbers
-from msa.gpu.device.process_state import without_collection
+from msa.gpu.device.interpreter import without_collection
 
 
 @dataclass(frozen=True)

@@ -23,9 +23,9 @@ from msa.io.fasta import FastaRecord
 from msa.io.molecules import PROTEIN, RNA
 from msa.search.engine_selection import create_engine
 from msa.search.exact import exact_search
-from msa.search.part_search import ReadParts, search_part
 from msa.search.search import search_many
-from msa.search.split_search import PartHits
+from msa.search.split.merge import PartHits
+from msa.search.split.search import ReadParts, search_part
 
 T = TypeVar("T")
 
@@ -70,7 +70,7 @@ class LocalSearcher:
         earlier: Sequence[ReadParts] = (),
         progress: Progress | None = None,
     ) -> Iterator[tuple[FastaRecord, PartHits | None]]:
-        """Yield each query with its hits in one iteration; see `msa.search.part_search.search_part`."""
+        """Yield each query with its hits in one iteration; see `msa.search.split.search.search_part`."""
         yield from self._check_database(
             search_part(queries, self.database, settings, self.engine, earlier, progress)
         )

@@ -10,11 +10,10 @@ from foldcli.progress import Progress
 from msa.database.database import TargetDatabase
 from msa.engines.engine import ProfileCallback
 from msa.engines.hits import Hits
-from msa.engines.query_profile import QueryProfile
 from msa.engines.settings import SearchSettings
 from msa.io.fasta import FastaRecord
-from msa.profile.pssm import ProfileQuery
-from msa.search.split_search import concatenate_hits
+from msa.profile.pssm import ProfileQuery, QueryProfile
+from msa.search.split.merge import concatenate_hits
 
 # queries whose hits in the first database are kept until the others have been searched
 _JOINED_QUERIES = 256

@@ -1,6 +1,8 @@
-"""The comparison of a target's models with a reference, as its page shows it."""
+"""The states of a target and the comparison of its models with a reference, as its page shows them."""
 
+import re
 import string
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,7 @@ _COLUMNS = {
     "ligand_rmsd": "ligand RMSD, Å", "lddt_pli": "lDDT-PLI", "aligned": "residues compared",
 }  # fmt: skip
 WIDTH, HEIGHT = 1000, 100
+_SEED = re.compile(r"_seed_(\d+)")
 
 
 def comparison_values(rows: list[dict[str, Any]]) -> dict[str, Any] | None:
@@ -65,3 +68,36 @@ def reference_text(comparison: dict[str, Any] | None, transform: RigidTransform)
                 lines.append(f"ATOM  {atom}    {xyz}  1.00  0.00           C\n")
         lines.append("TER\n")
     return "".join(lines)
+
+
+def state_values(done: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the table of a target's states; None without any."""
+    facts = done.get("facts", {})
+    if not (states := facts.get("states")):
+        return None
+    ranks = {model["tag"]: model["rank"] for model in done["ranking"]}
+    sizes = facts.get("row_clusters", {}).get("rows", [])
+    rows = [
+        (
+            str(number),
+            str(len(state["models"])),
+            f"rank {ranks.get(state['medoid'], '–')}",
+            f"{state['tm_score']:.2f}",
+            _alignments(state["models"], sizes),
+        )
+        for number, state in enumerate(states, 1)
+    ]
+    columns = ("state", "models", "in its middle", "TM-score with state 1", "alignments")
+    return {"columns": columns, "rows": rows}
+
+
+def _alignments(tags: list[str], sizes: list[int]) -> str:
+    """Return the alignments of models in words; with clusters, a seed is the number of its cluster."""
+    seeds = [int(match[1]) if (match := _SEED.search(tag)) else 0 for tag in tags]
+    if not sizes:
+        return "seed " + ", ".join(map(str, sorted(set(seeds))))
+    names = Counter(
+        f"cluster {seed} ({sizes[seed - 1]} rows)" if 1 <= seed <= len(sizes) else "all rows"
+        for seed in seeds
+    )
+    return ", ".join(name if count == 1 else f"{name} × {count}" for name, count in names.items())

@@ -27,8 +27,7 @@ from cuda.alignment import device as gpu_device
 from cuda.alignment.device import new_stream
 from msa.database.sequence_arrays import SequenceArrays
 from msa.gpu.device.devices import GpuUnavailable
-from msa.gpu.device.memory import Allocate, allocate_on_gpu, free_bytes
-from msa.gpu.device.pinned_memory import PINNED_BYTES, PinnedBuffer
+from msa.gpu.device.memory import PINNED_BYTES, Allocate, PinnedBuffer, allocate_on_gpu, free_bytes
 from msa.gpu.device.target_upload import ALIGNMENT
 
 _COPY_THREADS = 4

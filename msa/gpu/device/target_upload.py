@@ -7,8 +7,7 @@ import numpy as np
 from cuda.alignment import DeviceSequences
 from cuda.alignment import device as gpu
 from msa.database.sequence_arrays import SequenceArrays
-from msa.gpu.device.memory import Allocate
-from msa.gpu.device.pinned_memory import PINNED_BYTES, PinnedBuffer
+from msa.gpu.device.memory import PINNED_BYTES, Allocate, PinnedBuffer
 
 BLOCK_BYTES = 64
 """Targets are copied in blocks of this size: a line of the processor's cache."""

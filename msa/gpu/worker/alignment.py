@@ -13,12 +13,12 @@ from cuda.alignment.smith_waterman import Pairs, end_positions, trace_paths
 from cuda.alignment.smith_waterman.plan import available_shapes
 from msa.base.errors import OutOfGpuMemory
 from msa.database.sequence_arrays import SequenceArrays
-from msa.engines.query_profile import QueryProfile
 from msa.gpu.device.database_stream import Chunk
 from msa.gpu.device.devices import GpuUnavailable
 from msa.gpu.device.memory import Allocate, free_bytes, is_out_of_memory
 from msa.gpu.device.target_upload import TargetUploader
 from msa.gpu.worker.kernel_compiler import KernelCompiler
+from msa.profile.pssm import QueryProfile
 
 _INTERMEDIATE_BYTES = 2**30
 """GPU memory for intermediate results."""

@@ -20,10 +20,10 @@ from cuda.alignment.top_k import (
     row_size,
 )
 from msa.database.sequence_arrays import SequenceArrays
-from msa.engines.query_profile import QueryProfile
 from msa.gpu.device.database_stream import Chunk, resident_bytes
 from msa.gpu.device.memory import Allocate, is_out_of_memory
 from msa.gpu.worker.interface import BestTargets
+from msa.profile.pssm import QueryProfile
 
 SELECTED_QUERIES = 8
 """Maximum number of queries whose targets are selected together. The bounds of a query fill the GPU; the ten

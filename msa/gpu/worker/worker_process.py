@@ -5,7 +5,6 @@ file is sent as a MappedArray, any other array as it is.
 """
 
 import socket
-import sys
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -18,11 +17,11 @@ import numpy as np
 
 from msa.base.services.process import serve
 from msa.database.sequence_arrays import SequenceArrays
-from msa.engines.query_profile import QueryProfile
 from msa.engines.settings import SearchSettings
 from msa.gpu.device.devices import Gpu, find_gpu
-from msa.gpu.device.process_state import SWITCH_SECONDS
+from msa.gpu.device.interpreter import drive_gpu
 from msa.gpu.worker.interface import GpuSettings
+from msa.profile.pssm import QueryProfile
 
 if TYPE_CHECKING:
     from msa.gpu.worker.local_worker import LocalAlignmentBatch, LocalWorker
@@ -137,7 +136,7 @@ class GpuHandler(AlignmentHandler):
 
     def open(self, settings: GpuSettings, share: tuple[int, int]) -> Gpu:
         """Open the GPU and return it; must be the first request."""
-        sys.setswitchinterval(SWITCH_SECONDS)
+        drive_gpu()
         from msa.gpu.worker.local_worker import LocalWorker  # while the driver starts
 
         found = find_gpu(self._gpu)

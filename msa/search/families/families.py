@@ -10,11 +10,10 @@ from msa.alphabet import encode
 from msa.base.errors import InputError
 from msa.database.database import TargetDatabase
 from msa.engines.hits import Hits
-from msa.engines.query_profile import QueryProfile
 from msa.engines.settings import SearchSettings
 from msa.io.fasta import FastaRecord
 from msa.profile.family_profile import MAX_MEMBER_IDENTITY, distinct_rows, family_profile
-from msa.profile.pssm import ProfileQuery
+from msa.profile.pssm import ProfileQuery, QueryProfile
 from msa.profile.statistics import evalues
 from msa.search.families.family import (
     MEMBER_CORRECTION_WEIGHT,

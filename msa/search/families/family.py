@@ -6,11 +6,10 @@ import numpy as np
 
 from msa.alphabet import encode
 from msa.engines.hits import Hits
-from msa.engines.query_profile import QueryProfile
 from msa.engines.settings import SearchSettings
 from msa.io.fasta import FastaRecord
 from msa.profile.gumbel import GumbelParameters, family_matrix, gumbel_parameters
-from msa.profile.pssm import ProfileQuery, query_profile
+from msa.profile.pssm import ProfileQuery, QueryProfile, query_profile
 
 MEMBER_CORRECTION_WEIGHT = 2
 """Weight of the reversed-profile correction for family members; for hits, it is 1. Members need a larger

@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msa.base.services.service import Service, ServiceEnded
 from msa.database.database import TargetDatabase
@@ -20,9 +20,6 @@ from msa.engines.settings import SearchSettings
 from msa.io.fasta import FastaRecord
 from msa.search.families.families import FamilyBuilder
 from msa.search.families.family import Family
-
-if TYPE_CHECKING:
-    from msa.search.families.families import FamilyBuilder
 
 _SENT: Any = None
 """Stands for the database in hits that are sent to another process, which has opened it."""
@@ -66,7 +63,7 @@ class FamilyProcesses:
             service.kill()
 
     @cached_property
-    def _builder(self) -> "FamilyBuilder":
+    def _builder(self) -> FamilyBuilder:
         return FamilyBuilder(self._database, self._settings)
 
 

@@ -17,9 +17,9 @@ from msa.base.jit import kernel
 from msa.base.threads import chunks_of_equal_work
 from msa.database.database import TargetDatabase
 from msa.database.sequence_arrays import SequenceArrays
-from msa.engines.query_profile import QueryProfile
 from msa.profile.gumbel import GUMBEL_TABLES
 from msa.profile.matrices import CONTEXT, RNA
+from msa.profile.pssm import QueryProfile
 
 SEQUENCE_K_FACTOR = 2.2
 """Factor of the published K for scores of single sequences with this correction. The first residue of a gap

@@ -19,11 +19,10 @@ from msa.alphabet import LETTER_BITS
 from msa.base.threads import chunks_of_equal_work, run_in_threads
 from msa.database.sequence_arrays import SequenceArrays
 from msa.engines.pair_statistics import PairStatistics
-from msa.engines.query_profile import QueryProfile
 from msa.profile.context import context_model
 from msa.profile.gumbel import GUMBEL_TABLES
 from msa.profile.matrices import CONTEXT
-from msa.profile.pssm import context_tables
+from msa.profile.pssm import QueryProfile, context_tables
 from msa.profile.statistics import map_numbers
 from msa.search.scoring.composition import SEQUENCE_CHANCE_FRACTION
 from msa.search.scoring.second_matrix import evidence, weighted_mean

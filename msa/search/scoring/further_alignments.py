@@ -20,9 +20,9 @@ from msa.engines.engine import (
     evalues_of_passing,
 )
 from msa.engines.pair_statistics import PairStatistics
-from msa.engines.query_profile import QueryProfile
 from msa.engines.scored_batch import AlignedBatch, Scores
 from msa.engines.settings import SearchSettings
+from msa.profile.pssm import QueryProfile
 from msa.search.scoring import forward
 from msa.search.scoring.composition import SEQUENCE_K_FACTOR, composition_excess_of_batch
 from msa.search.scoring.second_alignments import MAX_PAIR_EVALUE, TargetParts, summed_evalues

@@ -1,7 +1,6 @@
 """The process that scores candidates; see msa.gpu.remote_worker."""
 
 import socket
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
@@ -14,15 +13,14 @@ from msa.base.services.requests import Requests
 from msa.database.database import TargetDatabase
 from msa.database.manifest import DatabaseManifest
 from msa.engines.engine import Candidates, EngineRequest
-from msa.engines.query_profile import QueryProfile
 from msa.engines.scored_batch import AlignedBatch, Scores, ScoringRules
-from msa.gpu.device.process_state import SWITCH_SECONDS
+from msa.gpu.device.interpreter import drive_gpu
 from msa.gpu.group import align_pairs
 from msa.gpu.remote_worker import RemoteAligner
 from msa.gpu.worker.interface import ALIGNMENT_THREADS
 from msa.gpu.worker.process_start import process_ended
 from msa.profile.compiled_statistics import fill_evalues
-from msa.profile.pssm import context_tables
+from msa.profile.pssm import QueryProfile, context_tables
 from msa.search.scoring import kernels
 from msa.search.scoring.candidate_scorer import CandidateScorer
 from msa.search.scoring.composition import count_residues
@@ -41,7 +39,7 @@ class ScoringHandler:
     """
 
     def __init__(self, report: Callable[..., None], gpu: int, descriptor: int) -> None:
-        sys.setswitchinterval(SWITCH_SECONDS)
+        drive_gpu()
         requests = Requests(socket.socket(fileno=descriptor), partial(process_ended, gpu))
         requests.receive_in_background("alignments")
         self._aligner = _Aligner(requests.request)

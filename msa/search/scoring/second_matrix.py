@@ -11,11 +11,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from msa.engines.query_profile import QueryProfile
 from msa.engines.settings import SearchSettings
 from msa.profile.gumbel import GumbelParameters, gumbel_parameters
 from msa.profile.matrices import BLOSUM62, CONTEXT
-from msa.profile.pssm import query_profile
+from msa.profile.pssm import QueryProfile, query_profile
 
 SECOND_MATRIX = BLOSUM62
 """Name of the second matrix."""

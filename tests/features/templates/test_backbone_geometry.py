@@ -7,7 +7,7 @@ import pytest
 
 from features.chemistry.residues import CA, CB
 from features.templates.backbone_geometry import close_loop, place_beta, place_oxygen
-from features.templates.bonds import C_N, CA_C, N_CA
+from features.templates.compiled_loops import C_N, CA_C, N_CA
 from features.templates.library.chains import TemplateChain
 from features.templates.library.structure_files import read_chains
 from msa.base.residues import ATOM37

@@ -12,8 +12,8 @@ import pytest
 
 from foldcli.inputs.queries import read_queries
 from msa.database.database import TargetDatabase
-from msa.mmseqs.mmseqs_database import open_mmseqs
-from msa.mmseqs.mmseqs_files import PROFILES
+from msa.mmseqs.database import open_mmseqs
+from msa.mmseqs.files import PROFILES
 from tests.command_process import foldcli
 
 pytestmark = pytest.mark.slow

@@ -21,7 +21,7 @@ from msa.database.database import TargetDatabase
 from tests.command_process import run_foldcli
 from tests.foldcli.params.conftest import keys, mirror, tar_of  # noqa: F401
 from tests.foldcli.params.mirror import Mirror, start
-from tests.msa.mmseqs.mmseqs_writer import write
+from tests.msa.mmseqs.writer import write
 
 _LETTERS = "ACDEFGHIKLMNPQRSTVWY"
 

@@ -8,7 +8,7 @@ import numpy as np
 from features.templates.candidates import TemplateCandidate, TemplateHits
 from features.templates.table import write_template_table
 from foldcli.report import ReportSettings
-from foldcli.report.data.template_rows import TemplateBar, read_template_rows
+from foldcli.report.data.related_structures import TemplateBar, read_template_rows
 from foldcli.report.make import make_report
 from tests.foldcli.report.outline import Outline
 from tests.foldcli.report.results import target_files, write_result

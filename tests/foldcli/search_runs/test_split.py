@@ -16,8 +16,8 @@ from msa.engines.engine import FilteredTargets
 from msa.engines.hits import Hits
 from msa.engines.settings import AlignmentFilter, SearchSettings
 from msa.io.fasta import FastaRecord
-from msa.search.part_hits import PartHitsWriter
-from msa.search.split_search import PartHits
+from msa.search.split.files import PartHitsWriter
+from msa.search.split.merge import PartHits
 
 QUERY = FastaRecord("q", "ACDEF")
 SETTINGS = AlignmentSettings(SearchSettings(evalue=5), AlignmentFilter(identity_buckets=(0.2, 0.4)))

@@ -7,14 +7,21 @@ import numpy as np
 import pytest
 import torch
 
-from model.alphafold3.confidence import Confidence, TargetScorer, contact_map, token_frames, with_disorder
+from model.alphafold3.confidence import (
+    Confidence,
+    Surface,
+    TargetScorer,
+    atom_radii,
+    contact_map,
+    token_frames,
+    with_disorder,
+)
 from model.alphafold3.config import OPENBIND
 from model.alphafold3.embedding import RelativePositions
 from model.alphafold3.heads import distance_bins, representative_atoms
 from model.alphafold3.inputs import AlphaFold3Inputs
 from model.alphafold3.network import alignment_rows
 from model.alphafold3.sampling import SeededDraws
-from model.alphafold3.surface import Surface, atom_radii
 from model.confidence.surface import accessible_areas
 
 SURFACE = dict(np.load(Path(__file__).parent / "data" / "surface.npz"))

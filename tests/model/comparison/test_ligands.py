@@ -1,4 +1,4 @@
-"""Tests of `model.comparison.ligands` and `model.comparison.ligand_atoms`."""
+"""Tests of `model.comparison.ligands` and `model.comparison.ligands`."""
 
 from pathlib import Path
 
@@ -14,8 +14,7 @@ import biotite.structure as struc
 from features.chemistry.components import read_component
 from foldcli.comparison.read import read_molecules
 from model.comparison.chains import Ligand, map_chains
-from model.comparison.ligand_atoms import equivalent_orders
-from model.comparison.ligands import LigandScores, compare_ligands
+from model.comparison.ligands import LigandScores, compare_ligands, equivalent_orders
 from tests.model.comparison.cases import SOURCES
 
 LIGANDS = {"4cup": "ZYB", "1gbt": "GBS"}

@@ -7,10 +7,10 @@ import pytest
 
 from cuda.alignment.device import Device
 from msa.database.sequence_arrays import SequenceArrays
-from msa.engines.query_profile import QueryProfile
 from msa.gpu.engine import _query_batches
 from msa.gpu.worker import kernel_compiler
 from msa.gpu.worker.kernel_compiler import KernelCompiler
+from msa.profile.pssm import QueryProfile
 
 
 class FakeGroup:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from msa.search.completion import in_order_of_completion
+from msa.search.iterations import in_order_of_completion
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,9 @@ from msa.database.build import BuildSettings, build_database
 from msa.database.database import TargetDatabase
 from msa.engines.engine import Candidates, EngineRequest
 from msa.engines.hits import Hit
-from msa.engines.query_profile import QueryProfile
 from msa.engines.settings import SearchSettings
 from msa.io.fasta import FastaRecord
-from msa.profile.pssm import ProfileQuery
+from msa.profile.pssm import ProfileQuery, QueryProfile
 from msa.search import iterations
 from msa.search.families import families
 from msa.search.families.family import initial_profile

@@ -7,7 +7,7 @@ from rdkit import Chem
 from rdkit.Chem import rdDistGeom
 
 from features.assembly.job import Job, Polymer
-from features.chemistry.interrupts import interrupts_kept
+from features.chemistry.conformers import interrupts_kept
 from features.chemistry.residue_classes import MoleculeKind
 from foldcli.inputs.failures import Failures
 from foldcli.inputs.molecules.ligands import read_ligands, screen_jobs

@@ -14,13 +14,12 @@ from msa.alphabet import LETTERS, MASK_BIT, STANDARD, X, encode
 from msa.cpu.engine import CpuEngine
 from msa.database.sequence_arrays import SequenceArrays
 from msa.engines.pair_statistics import PairStatistics
-from msa.engines.query_profile import QueryProfile
 from msa.engines.scored_batch import AlignedBatch, Scores
 from msa.engines.settings import SearchSettings
 from msa.io.fasta import FastaRecord
 from msa.profile.compiled_context import fill_profile
 from msa.profile.gumbel import gumbel_parameters
-from msa.profile.pssm import ProfileQuery, context_tables, query_profile
+from msa.profile.pssm import ProfileQuery, QueryProfile, context_tables, query_profile
 from msa.search.scoring import forward, kernels
 from msa.search.scoring.further_alignments import FurtherAlignments
 from msa.search.scoring.kernels import LANES, forward_score

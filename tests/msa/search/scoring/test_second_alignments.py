@@ -18,11 +18,10 @@ from msa.database.build import BuildSettings, build_database
 from msa.database.database import TargetDatabase
 from msa.database.sequence_arrays import SequenceArrays
 from msa.engines.engine import Candidates, EngineRequest
-from msa.engines.query_profile import QueryProfile
 from msa.engines.settings import SearchSettings
 from msa.io.fasta import FastaRecord
 from msa.profile.gumbel import gumbel_parameters
-from msa.profile.pssm import ProfileQuery, query_profile
+from msa.profile.pssm import ProfileQuery, QueryProfile, query_profile
 from msa.profile.statistics import evalues
 from msa.search import profile_search
 from msa.search.scoring.second_alignments import TargetParts

@@ -5,7 +5,7 @@ the whole database, the settings of the search, and the header and sequence of e
 there are
 
 - `targets_k`, `representatives_k` (int64) and `bits_k`, `evalues_k` (float64), see
-  `msa.search.split_search.PartHits`;
+  `msa.search.split.merge.PartHits`;
 - `records_k`, `runs_k` (int32), the alignments, see AlignmentPaths;
 - `headers_k` (uint8), header lines of the targets as UTF-8, and `header_lengths_k` (int32), their lengths in
   bytes;
@@ -31,15 +31,15 @@ import numpy as np
 
 from cuda.alignment import AlignmentPaths
 from msa.alphabet import LETTER_BITS, LETTERS
-from msa.base.array_archive import read_array, write_array
 from msa.base.errors import InputError
 from msa.database.sequence_arrays import SequenceArrays
 from msa.engines.engine import FilteredTargets
 from msa.engines.hits import Hits, StoredSequences
+from msa.io.arrays import read_array, write_array
 from msa.io.fasta import FastaRecord
 from msa.profile.matrices import PROFILE_COLUMNS
 from msa.profile.pssm import ProfileQuery
-from msa.search.split_search import PartHits
+from msa.search.split.merge import PartHits
 from msa.search.windows import window_starts
 
 FORMAT, VERSION = "foldcli part hits", 3

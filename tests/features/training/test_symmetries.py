@@ -5,7 +5,7 @@ import pytest
 
 from features.chemistry.components import Component, read_component
 from features.chemistry.molecules import parse_smiles
-from features.chemistry.symmetries import equivalent_orders
+from features.training.labels import equivalent_orders
 
 
 def brute_force(component: Component) -> set[tuple[int, ...]]:

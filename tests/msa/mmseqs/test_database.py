@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from msa.base.errors import InputError
 from msa.database.build import BuildSettings, build_database, build_from_mmseqs, open_or_build_database
-from msa.mmseqs.mmseqs_files import PADDED_LETTERS, is_mmseqs
-from tests.msa.mmseqs.mmseqs_writer import write
+from msa.mmseqs.files import PADDED_LETTERS, is_mmseqs
+from tests.msa.mmseqs.writer import write
 
 SETTINGS = BuildSettings(threads=2, block_bytes=64)
 RECORDS = [
@@ -85,8 +85,8 @@ def test_entries_are_sorted_by_key_and_joined_with_headers(tmp_path: Path) -> No
 
 
 def test_result_does_not_depend_on_index_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("msa.mmseqs.mmseqs_database._INDEX_CHUNK_BYTES", 100)
-    monkeypatch.setattr("msa.mmseqs.mmseqs_database._RELEASE_PAGES_EVERY", 200)
+    monkeypatch.setattr("msa.mmseqs.database._INDEX_CHUNK_BYTES", 100)
+    monkeypatch.setattr("msa.mmseqs.database._RELEASE_PAGES_EVERY", 200)
     rng = np.random.default_rng(1)
     records = [(f"s{k}", "".join(rng.choice(list(PADDED_LETTERS), rng.integers(1, 60)))) for k in range(300)]
     for padded in (False, True):

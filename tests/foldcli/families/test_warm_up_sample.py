@@ -5,7 +5,7 @@ import sys
 
 from features.alphafold2.deterministic import make_features
 from features.alphafold2.sampling import SamplingSettings, sample_features
-from features.complexes.made_up import warm_up_sample
+from foldcli.families.alphafold2_networks import warm_up_sample
 from msa.alignments.files import parse_alignment
 
 
@@ -19,7 +19,8 @@ def test_made_up_features_have_the_layout_of_real_ones() -> None:
 
 def test_they_need_no_compiled_kernels() -> None:
     code = (
-        "import sys; from features.complexes.made_up import warm_up_sample; warm_up_sample(9, False); "
+        "import sys; from foldcli.families.alphafold2_networks import warm_up_sample; "
+        "warm_up_sample(9, False); "
         "assert 'numba' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -9,10 +9,10 @@ from foldcli.inputs.queries import read_queries
 from msa.alphabet import STANDARD
 from msa.base.errors import InputError
 from msa.io.fasta import FastaRecord
-from msa.mmseqs.mmseqs_files import PADDED_LETTERS
+from msa.mmseqs.files import PADDED_LETTERS
 from msa.profile.matrices import background
 from msa.profile.pssm import ProfileQuery, profile_from_frequencies
-from tests.msa.mmseqs.mmseqs_writer import write
+from tests.msa.mmseqs.writer import write
 
 RECORDS = [("one first", "MKVLAAGG"), ("two", "MKXVV"), ("three", "WWW")]
 

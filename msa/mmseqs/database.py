@@ -1,4 +1,4 @@
-"""The entries of MMseqs2 databases, in the order of their keys; see `mmseqs.mmseqs_files` for the format."""
+"""The entries of MMseqs2 databases, in the order of their keys; see `msa.mmseqs.files` for the format."""
 
 import mmap
 import os
@@ -10,7 +10,7 @@ import numpy as np
 
 from msa.base.errors import InputError
 from msa.base.jit import kernel
-from msa.mmseqs.mmseqs_files import (
+from msa.mmseqs.files import (
     AMINO_ACIDS,
     TEXT,
     EntryFormat,

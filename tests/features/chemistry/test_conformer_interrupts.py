@@ -12,7 +12,7 @@ pytest.importorskip("rdkit")
 from rdkit import Chem
 from rdkit.Chem import rdDistGeom
 
-from features.chemistry.interrupts import interrupts_kept
+from features.chemistry.conformers import interrupts_kept
 
 
 def test_ctrl_c_works_after_an_embedding() -> None:

@@ -21,8 +21,8 @@ from msa.alphabet import STANDARD
 from msa.base.errors import InputError
 from msa.io.fasta import FastaRecord, clean_header, read_records
 from msa.io.fasta_blocks import MAX_RECORD_BYTES, FastaBlock, ParsedBlock, parse_block
-from msa.mmseqs.mmseqs_database import FORBIDDEN, Entries, EntryReader, HeaderLookup, open_mmseqs
-from msa.mmseqs.mmseqs_files import PADDED, PADDED_LETTERS, PADDED_MASK, PROFILES, entry_type
+from msa.mmseqs.database import FORBIDDEN, Entries, EntryReader, HeaderLookup, open_mmseqs
+from msa.mmseqs.files import PADDED, PADDED_LETTERS, PADDED_MASK, PROFILES, entry_type
 from msa.profile.matrices import BLOSUM62, background
 from msa.profile.pssm import ProfileQuery, profile_from_frequencies
 

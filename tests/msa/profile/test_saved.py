@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from msa.alphabet import encode
 from msa.base.atomic import atomic_write
 from msa.base.errors import InputError
-from msa.engines.query_profile import QueryProfile
-from msa.engines.saved_profiles import ProfileWriter, parse_profiles, read_profiles
 from msa.io.fasta import FastaRecord
+from msa.profile.pssm import QueryProfile
+from msa.profile.saved import ProfileWriter, parse_profiles, read_profiles
 
 rng = np.random.default_rng(3)
 QUERIES = [

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from msa.mmseqs.mmseqs_files import PADDED_LETTERS
+from msa.mmseqs.files import PADDED_LETTERS
 
 
 def write(

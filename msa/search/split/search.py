@@ -1,4 +1,4 @@
-"""Searches of one part of a split database; `msa.search.split_search` merges the hits of all parts."""
+"""Searches of one part of a split database; `msa.search.split.merge` merges the hits of all parts."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -15,7 +15,7 @@ from msa.engines.settings import MAX_SEQS, SearchSettings
 from msa.io.fasta import FastaRecord
 from msa.search.iterations import IteratedSearch
 from msa.search.search import apply_thresholds, check_query, prepared_engine, queries_per_block
-from msa.search.split_search import PartHits, merge_iteration
+from msa.search.split.merge import PartHits, merge_iteration
 
 ReadParts: TypeAlias = Callable[[int], Sequence[PartHits]]
 """A function that returns the hits of one iteration in each part, given the index of a query."""

@@ -1,4 +1,4 @@
-"""Merging of the tables of array jobs."""
+"""Tests of merging the tables of array jobs."""
 
 import json
 import os
@@ -9,8 +9,8 @@ import pytest
 from foldcli.inputs.failures import Failures
 from foldcli.inputs.shard import Shard
 from foldcli.outputs.layout import LayoutName, TargetFiles
-from foldcli.outputs.merge import merge_failures, merge_summaries
 from foldcli.outputs.summary import RunSummary
+from foldcli.report.again import merge_failures, merge_summaries
 from msa.base.errors import InputError
 
 

@@ -14,7 +14,7 @@ import sys
 import threading
 from collections.abc import Iterator
 
-SWITCH_SECONDS = 1e-4
+_SWITCH_SECONDS = 1e-4
 """Thread switch interval while a GPU is driven."""
 
 
@@ -31,6 +31,11 @@ def without_collection() -> Iterator[None]:
             gc.enable()
 
 
+def drive_gpu() -> None:
+    """Shorten the thread switch interval of a process that does nothing but drive a GPU."""
+    sys.setswitchinterval(_SWITCH_SECONDS)
+
+
 _users = 0
 _previous_seconds = 0.0
 _lock = threading.Lock()
@@ -43,7 +48,7 @@ def short_switch_interval() -> Iterator[None]:
     with _lock:
         if not _users:
             _previous_seconds = sys.getswitchinterval()
-            sys.setswitchinterval(SWITCH_SECONDS)
+            sys.setswitchinterval(_SWITCH_SECONDS)
         _users += 1
     try:
         yield

@@ -19,14 +19,13 @@ import msgspec
 import numpy as np
 
 from msa.alphabet import LETTERS, decode
-from msa.base.array_archive import read_array, write_array
 from msa.base.errors import InputError
 from msa.base.json_files import parse_json, to_record
-from msa.engines.query_profile import QueryProfile
+from msa.io.arrays import read_array, write_array
 from msa.io.compression import read_bytes
 from msa.io.fasta import FastaRecord, clean_header
 from msa.profile.matrices import BLOSUM62, PROFILE_COLUMNS
-from msa.profile.pssm import ProfileQuery
+from msa.profile.pssm import ProfileQuery, QueryProfile
 
 FORMAT = "foldcli profiles"
 VERSION: Final = 1

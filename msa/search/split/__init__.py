@@ -1,0 +1,1 @@
+"""Searches of the parts of a split database, and the hits that they merge."""
