@@ -82,6 +82,18 @@ def foldcli(
     return result
 
 
+def command_environment(cache: Path, **variables: str) -> dict[str, str]:
+    """Return this process's environment with another cache, so that the user's is not touched."""
+    return os.environ | {"FOLDCLI_CACHE": str(cache)} | variables
+
+
+def best_scores(folder: Path) -> dict[str, Any]:
+    """Read the scores of the best model in the result folder of a target."""
+    (path,) = folder.glob("*_scores_rank_001_*.json")
+    scores: dict[str, Any] = json.loads(path.read_text())
+    return scores
+
+
 @cache
 def _server() -> "subprocess.Popen[str]":
     process = subprocess.Popen(

@@ -3,6 +3,8 @@
 import functools
 import hashlib
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -152,3 +154,12 @@ def write_packaged_network(folder: Path, config: ModelConfig, seed: int = 0) -> 
     )
     write_manifest(folder, manifest)
     return manifest
+
+
+@contextmanager
+def one_torch_thread() -> Iterator[None]:
+    """Let torch compute with one thread, which is fastest for small tensors."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)

@@ -133,3 +133,12 @@ def imported_names(path: Path) -> set[str]:
     statements = import_statements(path)
     submodules = {f"{module}.{name}" if module else name for module, names in statements for name in names}
     return submodules | {module for module, _ in statements if module}
+
+
+def test_no_file_of_the_tests_imports_a_test_module(root: Path) -> None:
+    for path in (root / "tests").rglob("*.py"):
+        for name in imported_names(path):
+            parts = name.split(".")
+            assert parts[0] != "tests" or not any(part.startswith("test_") for part in parts[1:]), (
+                f"{path.relative_to(root)} imports {name}"
+            )

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.command_process import run_foldcli
+from tests.command_process import command_environment, run_foldcli
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "examples/slurm"
@@ -131,7 +131,7 @@ def test_commands_of_all_stages_fit_together(tmp_path: Path) -> None:
         "PREDICT_ARGUMENTS": "--no-report --no-plots",
     }
     _, commands = submit(tmp_path, **settings)
-    environment = os.environ | {"FOLDCLI_CACHE": str(tmp_path / "foldcli_cache")}
+    environment = command_environment(tmp_path / "foldcli_cache")
     first = ["foldcli", "createdb", str(ROOT / "examples/demo.fasta"), "--split", "2", "-o", "DB"]
     for command in [first, *commands]:
         result = run_foldcli(command[1:], env=environment, cwd=tmp_path)

@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
-import torch
 
 from model.alphafold2.modules.config import model_config
 from model.checkpoints.alphafold2 import expected_shapes
+from tests.networks import one_torch_thread
 
 Npz = Callable[[str], bytes]
 
@@ -37,7 +37,5 @@ def npz(tmp_path_factory: pytest.TempPathFactory) -> Npz:
 @pytest.fixture
 def one_thread() -> Iterator[None]:
     """Compute with one thread, which is faster for a tiny network."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+    with one_torch_thread():
+        yield

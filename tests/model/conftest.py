@@ -7,21 +7,18 @@ from types import ModuleType
 
 import numpy as np
 import pytest
-import torch
 
 from model.alphafold2.modules.config import ModelConfig
 from model.alphafold2.network import AlphaFold
 from model.checkpoints.alphafold2 import build_network, random_parameters
-from tests.networks import tiny_multimer, tiny_network
+from tests.networks import one_torch_thread, tiny_multimer, tiny_network
 
 
 @pytest.fixture(scope="session", autouse=True)
 def one_thread() -> Iterator[None]:
     """Use one thread, which is fastest for small tensors."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+    with one_torch_thread():
+        yield
 
 
 def _load_module(path: Path) -> ModuleType:

@@ -1,6 +1,7 @@
 """Comparison of gradients of kernels with those of plain PyTorch and with float64."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 
@@ -62,3 +63,10 @@ def compare_mean_errors(
 
 def _sum_of_squares(x: torch.Tensor) -> float:
     return float(x.square().sum())
+
+
+def double(x: Any) -> Any:
+    """Convert a tensor, or each of a tuple of tensors, to float64; None remains None."""
+    if isinstance(x, tuple):
+        return type(x)(*map(double, x))  # type: ignore[arg-type]
+    return None if x is None else x.double()

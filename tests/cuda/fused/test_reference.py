@@ -1,7 +1,6 @@
 """The reference implementations: accuracy against float64 formulas, chunking and masks."""
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
@@ -17,6 +16,7 @@ from cuda.fused.triangle_multiplication.reference import (
     TriangleMultiplicationWeights,
     triangle_multiplication,
 )
+from tests.cuda.fused.gradients import double
 
 SHAPES = [(1, 1, 8), (5, 7, 8), (3, 23, 16), (13, 4, 24)]
 # relative error of float32 sums of a few hundred terms
@@ -26,10 +26,6 @@ RELATIVE = 2e-6
 def random(*shape: int, seed: int = 0) -> torch.Tensor:
     generator = torch.Generator().manual_seed(seed + sum(shape))
     return torch.randn(shape, generator=generator) / max(1, shape[0]) ** 0.5
-
-
-def double(weights: Any) -> Any:
-    return type(weights)(*(w.double() for w in weights))
 
 
 def error(result: torch.Tensor, exact: torch.Tensor) -> float:

@@ -5,7 +5,7 @@ import numpy as np
 from features.alphafold2.row_clusters import cluster_rows, select_rows
 from features.alphafold2.sampling import SamplingSettings, sample_features
 from msa.base.residues import GAP, UNKNOWN
-from tests.features.alphafold2.test_sampling import random_features
+from tests.features.alphafold2.random_features import random_features
 
 
 def families(sizes: tuple[int, ...], length: int = 60, changes: int = 5) -> np.ndarray:

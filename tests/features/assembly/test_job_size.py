@@ -4,8 +4,8 @@ from features.assembly.job import Job, Polymer
 from features.assembly.tokens import JobSize, job_size
 from features.chemistry.residue_classes import MoleculeKind
 from msa.alignments.files import parse_alignment
+from tests.features.alphafold3.goldens import golden
 from tests.features.alphafold3.query_jobs import read_jobs
-from tests.features.alphafold3.test_inputs import golden
 
 
 def test_sizes_are_those_of_the_features() -> None:

@@ -10,7 +10,7 @@ from model.output.provenance import Provenance
 from model.output.residues import format_mmcif, format_pdb
 from msa.base.errors import InputError
 from msa.base.residues import ATOM37, RESTYPES
-from tests.model.confidence.test_authors_scripts import complex_prediction
+from tests.predictions import complex_prediction
 
 BETA = ATOM37.index("CB")
 

@@ -1,16 +1,15 @@
 """`foldcli bench` as a user runs it, on a machine without a GPU."""
 
-import os
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.command_process import run_foldcli
+from tests.command_process import command_environment, run_foldcli
 
 
 def bench(*arguments: str, cache: Path) -> subprocess.CompletedProcess[str]:
-    return run_foldcli(["bench", "gapless", *arguments], env=os.environ | {"FOLDCLI_CACHE": str(cache)})
+    return run_foldcli(["bench", "gapless", *arguments], env=command_environment(cache))
 
 
 @pytest.mark.parametrize("arguments", [(), ("--tune",), ("--gpu", "3", "--lengths", "128")])

@@ -1,7 +1,6 @@
 """Tests of `--layout colabfold`: the names, keys, types and ranges of ColabFold's results, and no others."""
 
 import json
-import os
 import re
 import sys
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.command_process import run_foldcli
+from tests.command_process import command_environment, run_foldcli
 from tests.networks import tiny_parameters
 
 FOLDCLI = [sys.executable, "-m", "foldcli"]
@@ -105,21 +104,12 @@ def check_ranges(folder: Path, name: str) -> None:
     assert (folder / f"{name}.done.txt").read_bytes() == b""
 
 
-def environment(cache: Path) -> dict[str, str]:
-    return os.environ | {"FOLDCLI_CACHE": str(cache), "FOLDCLI_PARAMS": tiny_parameters()}
-
-
 def fold(root: Path, out: Path, *more: str, cache: Path) -> str:
     command = ["fold", root / "examples/gb1.fasta", "--db", root / "examples/demo.fasta"]
     command += [*QUICK, "--layout", "colabfold", "-o", out, *more]
-    result = run_foldcli(command, env=environment(cache))
+    result = run_foldcli(command, env=command_environment(cache, FOLDCLI_PARAMS=tiny_parameters()))
     assert result.returncode == 0, result.stderr
     return result.stderr
-
-
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("cache")
 
 
 @pytest.fixture(scope="module")
@@ -212,7 +202,7 @@ def test_predict_reads_the_alignments_in_its_own_results(cache: Path, tmp_path: 
     for folder, out in ((tmp_path, tmp_path / "one"), (tmp_path / "one", tmp_path / "two")):
         done = run_foldcli(
             [*command, folder / "q.a3m", folder / "r.a3m", "-o", out],
-            env=environment(cache),
+            env=command_environment(cache, FOLDCLI_PARAMS=tiny_parameters()),
         )
         assert done.returncode == 0, done.stderr
         files = [path.name for path in out.iterdir() if path.is_file()]

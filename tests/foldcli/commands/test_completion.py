@@ -16,7 +16,7 @@ HEAVY = {"torch", "numba", "numpy"}
 
 
 @pytest.fixture(scope="module")
-def environment(root: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def shell_environment(root: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Return an environment with foldcli on the PATH, whether or not the package is installed."""
     folder = tmp_path_factory.mktemp("bin")
     program = folder / "foldcli"
@@ -41,28 +41,28 @@ def complete(shell: str, line: str, env: dict[str, str]) -> list[str]:
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completions_of_each_shell(environment: dict[str, str], shell: str) -> None:
-    assert complete(shell, "foldcli ", environment) == [f"plain:{name}" for name in COMMANDS]
-    assert complete(shell, "foldcli fold --layout c", environment) == ["plain:colabfold"]
-    assert complete(shell, "foldcli fold ex", environment) == ["file:ex"]
+def test_completions_of_each_shell(shell_environment: dict[str, str], shell: str) -> None:
+    assert complete(shell, "foldcli ", shell_environment) == [f"plain:{name}" for name in COMMANDS]
+    assert complete(shell, "foldcli fold --layout c", shell_environment) == ["plain:colabfold"]
+    assert complete(shell, "foldcli fold ex", shell_environment) == ["file:ex"]
 
 
-def test_completions_of_options_and_values(environment: dict[str, str]) -> None:
-    assert complete("bash", "foldcli fo", environment) == ["plain:fold"]
-    assert "plain:--layout" in complete("bash", "foldcli predict --", environment)
-    assert complete("bash", "foldcli fold --device cu", environment) == ["plain:cuda"]
-    assert complete("bash", "foldcli help out", environment) == ["plain:outputs"]
+def test_completions_of_options_and_values(shell_environment: dict[str, str]) -> None:
+    assert complete("bash", "foldcli fo", shell_environment) == ["plain:fold"]
+    assert "plain:--layout" in complete("bash", "foldcli predict --", shell_environment)
+    assert complete("bash", "foldcli fold --device cu", shell_environment) == ["plain:cuda"]
+    assert complete("bash", "foldcli help out", shell_environment) == ["plain:outputs"]
     # databases and parameters are files
     for line in ("foldcli fold q.fasta --db ex", "foldcli fold --params ex", "foldcli search ex"):
-        assert complete("bash", line, environment) == ["file:ex"]
+        assert complete("bash", line, shell_environment) == ["file:ex"]
     # parameters also have names
     names = {"": ["alphafold2", "compact", "openfold3", "template"], "com": ["compact"]}
     for start, expected in names.items():
-        completions = complete("bash", f"foldcli predict --params {start}", environment)
+        completions = complete("bash", f"foldcli predict --params {start}", shell_environment)
         assert completions == [f"file:{start}", *(f"plain:{name}" for name in expected)]
 
 
-def test_completion_loads_nothing_heavy(environment: dict[str, str]) -> None:
+def test_completion_loads_nothing_heavy(shell_environment: dict[str, str]) -> None:
     code = (
         "import sys, atexit\n"
         "sys.argv = ['foldcli']\n"
@@ -72,14 +72,14 @@ def test_completion_loads_nothing_heavy(environment: dict[str, str]) -> None:
     )
     request = {"_FOLDCLI_COMPLETE": "bash_complete", "COMP_WORDS": "foldcli fold --", "COMP_CWORD": "2"}
     result = subprocess.run(
-        [sys.executable, "-c", code], env=environment | request, capture_output=True, text=True
+        [sys.executable, "-c", code], env=shell_environment | request, capture_output=True, text=True
     )
     assert "plain,--layout" in result.stdout.splitlines()
     loaded = result.stderr.partition("loaded ")[2].split()
     assert "foldcli.commands.fold" in loaded and not HEAVY & set(loaded)
 
 
-def test_bash_completes_with_the_documented_line(environment: dict[str, str], root: Path) -> None:
+def test_bash_completes_with_the_documented_line(shell_environment: dict[str, str], root: Path) -> None:
     line = 'eval "$(_FOLDCLI_COMPLETE=bash_source foldcli)"'
     assert line in (root / "docs/completion.md").read_text()
     script = f"""{line}
@@ -88,26 +88,28 @@ COMP_WORDS=(foldcli fold --lay) COMP_CWORD=2
 _foldcli_completion foldcli
 echo "${{COMPREPLY[@]}}"
 """
-    result = subprocess.run(["bash", "-c", script], env=environment, capture_output=True, text=True)
+    result = subprocess.run(["bash", "-c", script], env=shell_environment, capture_output=True, text=True)
     assert result.stdout.splitlines()[-1] == "--layout", result.stderr
     assert "-F _foldcli_completion foldcli" in result.stdout
 
 
 @pytest.mark.skipif(shutil.which("fish") is None, reason="needs fish")
-def test_fish_completes_with_the_documented_line(environment: dict[str, str], root: Path) -> None:
+def test_fish_completes_with_the_documented_line(shell_environment: dict[str, str], root: Path) -> None:
     line = "_FOLDCLI_COMPLETE=fish_source foldcli | source"
     assert line in (root / "docs/completion.md").read_text()
     script = f"{line}; complete -C 'foldcli fold --lay'"
     result = subprocess.run(
-        ["fish", "--no-config", "-c", script], env=environment, capture_output=True, text=True
+        ["fish", "--no-config", "-c", script], env=shell_environment, capture_output=True, text=True
     )
     assert [each.split("\t")[0] for each in result.stdout.splitlines()] == ["--layout"], result.stderr
 
 
 @pytest.mark.skipif(shutil.which("zsh") is None, reason="needs zsh")
-def test_zsh_accepts_the_documented_line(environment: dict[str, str], root: Path) -> None:
+def test_zsh_accepts_the_documented_line(shell_environment: dict[str, str], root: Path) -> None:
     line = 'eval "$(_FOLDCLI_COMPLETE=zsh_source foldcli)"'
     assert line in (root / "docs/completion.md").read_text()
     script = f"autoload -U compinit; compinit -u -D; {line}; echo $_comps[foldcli]"
-    result = subprocess.run(["zsh", "-f", "-c", script], env=environment, capture_output=True, text=True)
+    result = subprocess.run(
+        ["zsh", "-f", "-c", script], env=shell_environment, capture_output=True, text=True
+    )
     assert result.stdout.strip() == "_foldcli_completion", result.stderr

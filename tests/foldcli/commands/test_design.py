@@ -1,14 +1,13 @@
 """Tests of options of predictions for design and for other states, in processes."""
 
 import json
-import os
 import random
 import shutil
 from pathlib import Path
 
 import pytest
 
-from tests.command_process import run_foldcli
+from tests.command_process import command_environment, run_foldcli
 from tests.networks import tiny_parameters
 
 QUICK = (
@@ -30,9 +29,7 @@ class Runs:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.environment = os.environ | {
-            "FOLDCLI_CACHE": str(folder / "cache"), "FOLDCLI_PARAMS": tiny_parameters(),
-        }  # fmt: skip
+        self.environment = command_environment(folder / "cache", FOLDCLI_PARAMS=tiny_parameters())
         (folder / "t.a3m").write_text(A3M)
 
     def __call__(self, out: str, *options: object, code: int = 0, report: bool = False) -> str:

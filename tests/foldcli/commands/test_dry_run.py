@@ -1,6 +1,5 @@
 """Tests of `--dry-run` in subprocesses: it prints a plan and writes nothing."""
 
-import os
 import re
 import sys
 from pathlib import Path
@@ -8,20 +7,14 @@ from pathlib import Path
 import pytest
 
 from tests.command_process import foldcli
-from tests.networks import tiny_parameters
 
 FOLDCLI = [sys.executable, "-m", "foldcli"]
 QUICK = ["--models", "3", "--num-recycle", "0", "--device", "cpu"]
 
 
-@pytest.fixture
-def environment(tmp_path: Path) -> dict[str, str]:
-    return os.environ | {"FOLDCLI_CACHE": str(tmp_path / "cache"), "FOLDCLI_PARAMS": tiny_parameters()}
-
-
 @pytest.mark.slow
 def test_plan_of_fold_before_and_after_the_run(
-    root: Path, environment: dict[str, str], tmp_path: Path
+    root: Path, fresh_environment: dict[str, str], tmp_path: Path
 ) -> None:
     (tmp_path / "q.fasta").write_text(">good\nMTYKLILNGKTL\n>pair\nMTYKLILN:\n")
     command = [
@@ -33,7 +26,7 @@ def test_plan_of_fold_before_and_after_the_run(
         "-o",
         tmp_path / "out",
     ]
-    before = foldcli(*command, "--dry-run", env=environment)
+    before = foldcli(*command, "--dry-run", env=fresh_environment)
     assert before.returncode == 5
     assert not (tmp_path / "out").exists() and not (tmp_path / "cache").exists()
     lines = before.stdout.splitlines()
@@ -45,16 +38,16 @@ def test_plan_of_fold_before_and_after_the_run(
     assert lines[5].startswith("pair ") and "invalid: " in lines[5] and "has an empty chain" in lines[5]
     assert lines[7].startswith("1 to do, 1 invalid; ")
 
-    assert foldcli(*command, env=environment).returncode == 5
-    after = foldcli(*command, "--dry-run", env=environment)
+    assert foldcli(*command, env=fresh_environment).returncode == 5
+    after = foldcli(*command, "--dry-run", env=fresh_environment)
     assert "127 sequences, 15,379 residues" in after.stdout
     assert after.stdout.splitlines()[4].split() == ["good", "12", "already", "done"]
 
 
-def test_plan_of_predict(environment: dict[str, str], tmp_path: Path) -> None:
+def test_plan_of_predict(fresh_environment: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "q.a3m").write_text(">query\nMKVLAAGIV\n>hit 1\nMKV-AAGiIV\n")
     result = foldcli(
-        "predict", tmp_path / "q.a3m", *QUICK, "-o", tmp_path / "out", "--dry-run", env=environment
+        "predict", tmp_path / "q.a3m", *QUICK, "-o", tmp_path / "out", "--dry-run", env=fresh_environment
     )
     assert result.returncode == 0, result.stderr
     assert re.fullmatch(r"q +9 +\d\.\d GiB +\d\.\d s  to do", result.stdout.splitlines()[3])

@@ -2,7 +2,6 @@
 
 import json
 import math
-import os
 import subprocess
 import zipfile
 from dataclasses import replace
@@ -29,12 +28,6 @@ NO_TEMPLATE = replace(CASE, with_template=False, lddt=0.3, low=0.25, high=0.35)
 
 
 @pytest.fixture
-def environment(tmp_path: Path) -> dict[str, str]:
-    """Return an environment with an empty cache."""
-    return os.environ | {"FOLDCLI_CACHE": str(tmp_path / "cache")}
-
-
-@pytest.fixture
 def network(tmp_path: Path) -> Path:
     """Return the folder of a small network without a PAE head, with held-out cases."""
     config = replace(tiny_network(), predicted_aligned_error=False, trained=True)
@@ -56,7 +49,7 @@ def foldcli(*arguments: object, env: dict[str, str]) -> subprocess.CompletedProc
 
 
 def test_refused_run_leaves_no_folder(
-    query: Path, network: Path, environment: dict[str, str], tmp_path: Path
+    query: Path, network: Path, fresh_environment: dict[str, str], tmp_path: Path
 ) -> None:
     missing, out = tmp_path / "missing", tmp_path / "runs" / "out"
     refused = (
@@ -67,16 +60,16 @@ def test_refused_run_leaves_no_folder(
         ("no such database", "cache-features", query, "--db", missing, "--cache", out),
     )
     for reason, *arguments in refused:
-        result = foldcli(*arguments, env=environment)
+        result = foldcli(*arguments, env=fresh_environment)
         assert result.returncode == 4 and reason in result.stderr
         assert not out.parent.exists()
 
 
 def test_every_output_names_network_templates_and_expected_accuracy(
-    network: Path, query: Path, environment: dict[str, str], tmp_path: Path
+    network: Path, query: Path, fresh_environment: dict[str, str], tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
-    result = foldcli("fold", query, "--params", network, "-o", out, "--no-plots", env=environment)
+    result = foldcli("fold", query, "--params", network, "-o", out, "--no-plots", env=fresh_environment)
     assert result.returncode == 0, result.stderr
     done = json.loads((out / "ubi" / "ubi.done.json").read_text())
     facts = done["facts"]["network"]
@@ -107,16 +100,16 @@ def test_every_output_names_network_templates_and_expected_accuracy(
     assert scores["network"] == note
     assert "ptm" not in scores and "pae" not in scores
     assert note in (out / "ubi" / "ubi.html").read_text()
-    again = foldcli("fold", query, "--params", network, "-o", out, "--no-plots", env=environment)
+    again = foldcli("fold", query, "--params", network, "-o", out, "--no-plots", env=fresh_environment)
     assert "1 finished before" in again.stderr
 
 
 def test_predictions_without_templates_say_so(
-    network: Path, environment: dict[str, str], tmp_path: Path
+    network: Path, fresh_environment: dict[str, str], tmp_path: Path
 ) -> None:
     (tmp_path / "t.a3m").write_text(">q\nMKVLAAGIV\n>hit\nMKV-AAGIV\n")
     options = ("--params", network, "--no-templates", "--num-recycle", 0, "--no-report", "--no-plots")
-    result = foldcli("predict", tmp_path / "t.a3m", *options, "-o", tmp_path / "out", env=environment)
+    result = foldcli("predict", tmp_path / "t.a3m", *options, "-o", tmp_path / "out", env=fresh_environment)
     assert result.returncode == 0, result.stderr
     facts = json.loads((tmp_path / "out" / "t" / "t.done.json").read_text())["facts"]["network"]
     assert (facts["templates"], facts["effective_sequences"]) == ([], 1.0)
@@ -127,13 +120,13 @@ def test_predictions_without_templates_say_so(
 
 
 def test_nothing_is_expected_of_templates_of_the_user(
-    network: Path, query: Path, environment: dict[str, str], root: Path, tmp_path: Path
+    network: Path, query: Path, fresh_environment: dict[str, str], root: Path, tmp_path: Path
 ) -> None:
     structure = root / "tests/features/templates/data/1gbt.cif.gz"
     (chain,) = read_chains(structure)
     query.write_text(f">ubi\n{chain.sequence[:90]}\n")
     options = ("--params", network, "--custom-template-path", structure, "--no-plots", "--no-report")
-    result = foldcli("fold", query, *options, "-o", tmp_path / "out", env=environment)
+    result = foldcli("fold", query, *options, "-o", tmp_path / "out", env=fresh_environment)
     assert result.returncode == 0, result.stderr
     facts = json.loads((tmp_path / "out/ubi/ubi.done.json").read_text())["facts"]["network"]
     assert facts["templates"] and facts["expected_lddt"] is None
@@ -142,7 +135,7 @@ def test_nothing_is_expected_of_templates_of_the_user(
 
 @pytest.mark.slow
 def test_files_of_every_network_are_archived_and_replaced(
-    network: Path, environment: dict[str, str], tmp_path: Path
+    network: Path, fresh_environment: dict[str, str], tmp_path: Path
 ) -> None:
     (tmp_path / "t.a3m").write_text(">t\nMKVLAAGIVPW\n>hit\nMKV-AAGIVPW\n")
     out = tmp_path / "out"
@@ -150,7 +143,9 @@ def test_files_of_every_network_are_archived_and_replaced(
 
     def predict(name: str, *more: str) -> None:
         write_manifest(network, replace(read_manifest(network), name=name))
-        result = foldcli("predict", tmp_path / "t.a3m", *options, *more, "-o", out, "--zip", env=environment)
+        result = foldcli(
+            "predict", tmp_path / "t.a3m", *options, *more, "-o", out, "--zip", env=fresh_environment
+        )
         assert result.returncode == 0, result.stderr
 
     for name, more in (("compact", []), ("Any_name2", ["--overwrite"])):
@@ -169,7 +164,12 @@ def test_files_of_every_network_are_archived_and_replaced(
     ("masked_fraction", "rows", "equal"), [(0.0, 14, True), (0.15, 14, False), (0.0, 15, False)]
 )
 def test_seeds_that_make_no_difference_are_named(
-    masked_fraction: float, rows: int, equal: bool, network: Path, environment: dict[str, str], tmp_path: Path
+    masked_fraction: float,
+    rows: int,
+    equal: bool,
+    network: Path,
+    fresh_environment: dict[str, str],
+    tmp_path: Path,
 ) -> None:
     manifest = read_manifest(network)  # 16 rows, of which two are templates
     inputs = replace(manifest.inputs, masked_fraction=masked_fraction)
@@ -178,7 +178,7 @@ def test_seeds_that_make_no_difference_are_named(
     (tmp_path / "t.a3m").write_text("".join(f">s{k}\n{sequence}\n" for k, sequence in enumerate(sequences)))
     options = ("--params", network, "--no-templates", "--num-recycle", 0, "--num-seeds", 2, "--no-report")
     result = foldcli(
-        "predict", tmp_path / "t.a3m", *options, "--no-plots", "-o", tmp_path / "out", env=environment
+        "predict", tmp_path / "t.a3m", *options, "--no-plots", "-o", tmp_path / "out", env=fresh_environment
     )
     assert result.returncode == 0, result.stderr
     done = json.loads((tmp_path / "out" / "t" / "t.done.json").read_text())
@@ -190,14 +190,14 @@ def test_seeds_that_make_no_difference_are_named(
 
 
 def test_structures_are_refined_unless_that_is_turned_off(
-    network: Path, environment: dict[str, str], tmp_path: Path
+    network: Path, fresh_environment: dict[str, str], tmp_path: Path
 ) -> None:
     (tmp_path / "t.a3m").write_text(">q\nMKVLAAGIVPW\n>hit\nMKV-AAGIVPW\n")
     options = ("--params", network, "--no-templates", "--num-recycle", 0, "--no-report", "--no-plots")
     bonds = {}
     for name, choice in (("refined", []), ("raw", ["--no-refine"])):
         out = tmp_path / name
-        result = foldcli("predict", tmp_path / "t.a3m", *options, *choice, "-o", out, env=environment)
+        result = foldcli("predict", tmp_path / "t.a3m", *options, *choice, "-o", out, env=fresh_environment)
         assert result.returncode == 0, result.stderr
         predict = json.loads((out / "t" / "t.done.json").read_text())["settings"]["predict"]
         assert predict.get("refine", False) == (name == "refined")
@@ -209,19 +209,25 @@ def test_structures_are_refined_unless_that_is_turned_off(
     assert bonds["raw"] != pytest.approx([1.33] * 10, abs=0.5)
     # the other choice is another result
     result = foldcli(
-        "predict", tmp_path / "t.a3m", *options, "--no-refine", "-o", tmp_path / "refined", env=environment
+        "predict",
+        tmp_path / "t.a3m",
+        *options,
+        "--no-refine",
+        "-o",
+        tmp_path / "refined",
+        env=fresh_environment,
     )
     assert "finished before" not in result.stderr
 
 
 @pytest.mark.slow
-def test_plddt_is_calibrated(network: Path, environment: dict[str, str], tmp_path: Path) -> None:
+def test_plddt_is_calibrated(network: Path, fresh_environment: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "t.a3m").write_text(">q\nMKVLAAGIVPW\n>hit\nMKV-AAGIVPW\n")
 
     def predict(name: str) -> subprocess.CompletedProcess[str]:
         options = ("--params", network, "--no-templates", "--num-recycle", 1, "--save-recycles")
         options += ("--no-report", "--no-plots", "-o", tmp_path / name)
-        return foldcli("predict", tmp_path / "t.a3m", *options, env=environment)
+        return foldcli("predict", tmp_path / "t.a3m", *options, env=fresh_environment)
 
     plddts = []
     for name, shift in (("raw", 0.0), ("calibrated", -1.0)):
@@ -240,11 +246,11 @@ def test_plddt_is_calibrated(network: Path, environment: dict[str, str], tmp_pat
     assert result.returncode == 3 and "made with other network parameters" in result.stderr
 
 
-def test_untrained_networks_warn(environment: dict[str, str], tmp_path: Path) -> None:
+def test_untrained_networks_warn(fresh_environment: dict[str, str], tmp_path: Path) -> None:
     write_packaged_network(tmp_path / "network", tiny_network())
     (tmp_path / "t.a3m").write_text(">q\nMKVLAAGIV\n>hit\nMKV-AAGIV\n")
     options = ("--params", tmp_path / "network", "--no-templates", "--num-recycle", 0, "--no-plots")
-    result = foldcli("predict", tmp_path / "t.a3m", *options, "-o", tmp_path / "out", env=environment)
+    result = foldcli("predict", tmp_path / "t.a3m", *options, "-o", tmp_path / "out", env=fresh_environment)
     assert result.returncode == 0, result.stderr
     assert "Network tiny 2026.11.23-10, not trained; weights under CC BY 4.0." in result.stderr
     (scores,) = (tmp_path / "out" / "t").glob("*_scores_*.json")
@@ -255,23 +261,23 @@ def test_untrained_networks_warn(environment: dict[str, str], tmp_path: Path) ->
 
 @pytest.mark.parametrize("command", ["fold", "predict"])
 def test_damaged_weights_are_one_line(
-    command: str, network: Path, query: Path, environment: dict[str, str], tmp_path: Path
+    command: str, network: Path, query: Path, fresh_environment: dict[str, str], tmp_path: Path
 ) -> None:
     weights = network / WEIGHTS_FILE
     weights.write_bytes(weights.read_bytes()[:-1] + b"x")
     (tmp_path / "t.a3m").write_text(">q\nMKVLAAGIV\n")
     target = query if command == "fold" else tmp_path / "t.a3m"
-    result = foldcli(command, target, "--params", network, "-o", tmp_path / "out", env=environment)
+    result = foldcli(command, target, "--params", network, "-o", tmp_path / "out", env=fresh_environment)
     assert result.returncode == 3
     assert result.stderr.splitlines()[-1].endswith(
         f"{weights}: damaged: its SHA-256 differs from the one in network.json"
     )
 
 
-def test_complexes_are_refused(network: Path, environment: dict[str, str], tmp_path: Path) -> None:
+def test_complexes_are_refused(network: Path, fresh_environment: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "complex.fasta").write_text(">pair\nMKVLAAGIVMKVL:MKVLAAGIVMKV\n")
     result = foldcli(
-        "fold", tmp_path / "complex.fasta", "--params", network, "-o", tmp_path / "out", env=environment
+        "fold", tmp_path / "complex.fasta", "--params", network, "-o", tmp_path / "out", env=fresh_environment
     )
     assert result.returncode in (3, 5)
     assert "a complex of several chains: the network tiny predicts single chains only" in result.stderr
@@ -279,9 +285,9 @@ def test_complexes_are_refused(network: Path, environment: dict[str, str], tmp_p
 
 @pytest.mark.skipif(COMPACT_FOLDER.exists(), reason="the package contains the compact network")
 def test_installations_without_the_compact_network_say_so(
-    query: Path, environment: dict[str, str], tmp_path: Path
+    query: Path, fresh_environment: dict[str, str], tmp_path: Path
 ) -> None:
-    result = foldcli("fold", query, "--params", "compact", "-o", tmp_path / "out", env=environment)
+    result = foldcli("fold", query, "--params", "compact", "-o", tmp_path / "out", env=fresh_environment)
     assert result.returncode == 4
     error = "foldcli: error: this installation does not contain the compact network"
     assert error in result.stderr.splitlines()
@@ -289,9 +295,9 @@ def test_installations_without_the_compact_network_say_so(
 
 @pytest.mark.skipif(not COMPACT_FOLDER.exists(), reason="the package does not contain the compact network")
 def test_compact_network_predicts_without_other_parameters(
-    query: Path, environment: dict[str, str], tmp_path: Path
+    query: Path, fresh_environment: dict[str, str], tmp_path: Path
 ) -> None:
-    without = {name: value for name, value in environment.items() if name != "FOLDCLI_PARAMS"}
+    without = {name: value for name, value in fresh_environment.items() if name != "FOLDCLI_PARAMS"}
     query.write_text(f">ubi\n{UBIQUITIN[:40]}\n")
     options = ("--num-recycle", 0, "--no-report", "--no-plots")
     result = foldcli("fold", query, *options, "-o", tmp_path / "out", env=without)
@@ -306,11 +312,11 @@ def test_compact_network_predicts_without_other_parameters(
 
 
 def test_name_that_cannot_be_part_of_file_names_is_refused(
-    network: Path, query: Path, environment: dict[str, str], tmp_path: Path
+    network: Path, query: Path, fresh_environment: dict[str, str], tmp_path: Path
 ) -> None:
     path = network / "network.json"
     content = json.loads(path.read_text())
     path.write_text(json.dumps(content | {"name": "../x"}))
-    result = foldcli("fold", query, "--params", network, "-o", tmp_path / "out", env=environment)
+    result = foldcli("fold", query, "--params", network, "-o", tmp_path / "out", env=fresh_environment)
     assert result.returncode == 3
     assert "damaged manifest: its name or configuration cannot be used" in result.stderr

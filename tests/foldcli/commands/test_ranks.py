@@ -16,16 +16,11 @@ import pytest
 import torch
 
 from model.alphafold2.modules.config import model_config
-from tests.command_process import run_foldcli
+from tests.command_process import best_scores, command_environment, run_foldcli
 from tests.networks import tiny_parameters, write_parameters
 
 QUICK = ["--models", "3", "--device", "cpu", "--threads", "2", "--no-plots", "--no-report"]
 RANKS = ["--gpus-per-target", "2"]
-
-
-def scores_of(folder: Path) -> dict:
-    (path,) = folder.glob("*_scores_rank_001_*.json")
-    return json.loads(path.read_text())
 
 
 @pytest.mark.parametrize(
@@ -67,13 +62,13 @@ def test_devices_that_are_left_over_are_named(tmp_path: Path, devices: str, mess
 def test_two_ranks_predict_what_one_predicts(tmp_path: Path) -> None:
     (tmp_path / "a.fasta").write_text(">a\nMKVLAAGIVWDEFHYTRS\n")
     (tmp_path / "db.fasta").write_text(">hit\nMKVLSAGIVWDEYHYTRS\n")
-    environment = os.environ | {"FOLDCLI_CACHE": str(tmp_path / "cache"), "FOLDCLI_PARAMS": tiny_parameters()}
+    environment = command_environment(tmp_path / "cache", FOLDCLI_PARAMS=tiny_parameters())
     fold = ["fold", tmp_path / "a.fasta", "--db", tmp_path / "db.fasta", *RANKS, "-o", tmp_path / "two"]
     predict = ["predict", tmp_path / "two/a/a.a3m", "-o", tmp_path / "one"]
     for arguments in (fold, predict):
         result = run_foldcli([*arguments, *QUICK, "--num-recycle", "1"], env=environment)
         assert result.returncode == 0, result.stderr
-    one, two = scores_of(tmp_path / "one/a"), scores_of(tmp_path / "two/a")
+    one, two = best_scores(tmp_path / "one/a"), best_scores(tmp_path / "two/a")
     assert np.allclose(one["plddt"], two["plddt"], atol=0.011)
     assert np.allclose(one["pae"], two["pae"], atol=0.011)
     done = json.loads((tmp_path / "two/a/a.done.json").read_text())
@@ -89,7 +84,7 @@ def predicting_process(folder: Path) -> Iterator["subprocess.Popen[str]"]:
     alignment = folder / "a.a3m"
     alignment.write_text(">query\n" + "MKVLAAGIVWDEFHYTRSPQ" * 12 + "\n")
     arguments = [alignment, *QUICK, *RANKS, "-v", "-o", folder / "out"]
-    environment = os.environ | {"FOLDCLI_CACHE": str(folder / "cache"), "FOLDCLI_PARAMS": tiny_parameters()}
+    environment = command_environment(folder / "cache", FOLDCLI_PARAMS=tiny_parameters())
     command = [sys.executable, "-m", "foldcli", "predict", *arguments]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
         assert process.stderr is not None
@@ -151,7 +146,7 @@ def test_target_that_does_not_fit_one_gpu_takes_two(tmp_path: Path) -> None:
     one = subprocess.run([*command, *fitting, *unlimited], capture_output=True, text=True)
     assert one.returncode == 0, one.stderr
     for name in ("long", "a", "b", "c"):
-        ours, theirs = scores_of(tmp_path / "two" / name), scores_of(tmp_path / "one" / name)
+        ours, theirs = best_scores(tmp_path / "two" / name), best_scores(tmp_path / "one" / name)
         assert np.allclose(ours["plddt"], theirs["plddt"], atol=0.05)
         facts = json.loads((tmp_path / f"two/{name}/{name}.done.json").read_text())["facts"]
         assert facts.get("gpus_per_target") == (2 if name == "long" else None)

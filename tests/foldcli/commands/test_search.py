@@ -24,12 +24,6 @@ M8 = (
 )
 
 
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a cache for this module only, so that the user's is not touched."""
-    return tmp_path_factory.mktemp("cache")
-
-
 @pytest.fixture
 def folder(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return the working folder, with db.fasta and queries.fasta in it."""

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.command_process import run_foldcli
+from tests.command_process import best_scores, run_foldcli
 from tests.networks import tiny_version, write_parameters
 
 PORT = 29500
@@ -164,10 +164,7 @@ def test_hosts_predict_a_target_together(
     assert [process.wait(120) for process in processes] == [0, 0], logs[0].read_text()
     assert not (tmp_path / "other").exists()
     assert run_foldcli(["predict", *shared, *OPTIONS, "-o", tmp_path / "one"]).returncode == 0
-    scores = []
-    for name in ("one", "two"):
-        (path,) = (tmp_path / name / "a").glob("*_scores_rank_001_*.json")
-        scores.append(json.loads(path.read_text()))
+    scores = [best_scores(tmp_path / name / "a") for name in ("one", "two")]
     assert np.allclose(scores[0]["plddt"], scores[1]["plddt"], atol=0.011)
     assert np.allclose(scores[0]["pae"], scores[1]["pae"], atol=0.011)
     assert json.loads((tmp_path / "two/a/a.done.json").read_text())["facts"]["gpus_per_target"] == 2

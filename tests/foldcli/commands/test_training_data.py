@@ -19,7 +19,7 @@ from model.training.data.sampling import TrainingSampleSettings
 from model.training.runtime.processes import TrainingProcesses
 from model.training.runtime.settings import Phase, TrainingSettings
 from model.training.trainer import Trainer
-from tests.command_process import run_foldcli
+from tests.command_process import command_environment, run_foldcli
 from tests.networks import tiny_network
 
 MUTATED = (5, 12, 20, 31)
@@ -27,7 +27,7 @@ CPU = TrainingProcesses(0, 1, torch.device("cpu"))
 
 
 def foldcli(*arguments: object, cache: Path) -> "subprocess.CompletedProcess[str]":
-    result = run_foldcli(arguments, env=os.environ | {"FOLDCLI_CACHE": str(cache)})
+    result = run_foldcli(arguments, env=command_environment(cache))
     assert "Traceback" not in result.stderr
     return result
 
@@ -55,11 +55,6 @@ def database(structures: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
     random = "".join(np.random.default_rng(0).choice(list("ARNDCQEGHILKMFPSTWYV"), 200))
     path.write_text(f">half\n{''.join(half)}\n>random\n{random}\n")
     return path
-
-
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("cache")
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,6 @@
 """Exported jobs: what is filled in, what stays as it was, and what is refused."""
 
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,10 +8,15 @@ import pytest
 import yaml
 
 from foldcli.exports.json_text import JsonText
-from tests.command_process import run_foldcli
+from tests.command_process import command_environment, run_foldcli
 from tests.foldcli.exports.conftest import GB1, JOBS, UBIQUITIN, Family
 
 Export = Callable[..., Path]
+
+
+def without_programs(cache: Path) -> dict[str, str]:
+    """Return an environment that names a cache and no folder of programs."""
+    return {"FOLDCLI_CACHE": str(cache), "PATH": ""}
 
 
 def without_edits(text: str, original: str) -> bool:
@@ -141,7 +145,7 @@ def test_bad_jobs_do_not_stop_the_others(family: Family, export_cache: Path, tmp
             "--format",
             "af3",
         ],
-        env={"FOLDCLI_CACHE": str(export_cache), "PATH": ""},
+        env=without_programs(export_cache),
     )
     assert result.returncode == 5, result.stderr
     errors = [line for line in result.stderr.splitlines() if "error" in line]
@@ -203,7 +207,7 @@ def test_refused_jobs(
         "-e",
         "1e-6",
     ]
-    result = run_foldcli(arguments, env={"FOLDCLI_CACHE": str(export_cache), "PATH": ""})
+    result = run_foldcli(arguments, env=without_programs(export_cache))
     assert result.returncode == 3, result.stderr
     line = next(line for line in result.stderr.splitlines() if "error" in line)
     assert str(tmp_path / name) in line and reason in line
@@ -217,7 +221,7 @@ def test_what_is_not_known_is_named(family: Family, export_cache: Path, tmp_path
     )
     result = run_foldcli(
         ["search", job, family.path, "-o", tmp_path / "out", "--format", "boltz"],
-        env={"FOLDCLI_CACHE": str(export_cache), "PATH": ""},
+        env=without_programs(export_cache),
     )
     assert result.returncode == 0, result.stderr
     assert f"{job}:3: passed through: unknown key 'ccdCodes'" in result.stderr
@@ -232,7 +236,7 @@ def test_own_alignments_are_kept(family: Family, export_cache: Path, tmp_path: P
     path = tmp_path / "job.json"
     path.write_text(json.dumps({"name": "job", "sequences": proteins}))
     arguments = ["search", path, family.path, "-o", tmp_path / "out", "--format", "af3", "-e", "1e-6"]
-    result = run_foldcli(arguments, env={"FOLDCLI_CACHE": str(export_cache), "PATH": ""})
+    result = run_foldcli(arguments, env=without_programs(export_cache))
     assert result.returncode == 0 and "chain A keeps its alignment (unpairedMsa)" in result.stderr
     first, second = json.loads((tmp_path / "out" / "job.json").read_text())["sequences"]
     assert first == proteins[0] and second["protein"]["pairedMsa"] == ""
@@ -247,7 +251,7 @@ def test_alphafold3_query_has_the_parents_of_modified_residues(
     path = tmp_path / "job.json"
     path.write_text(json.dumps({"name": "job", "sequences": [{"protein": protein}]}))
     arguments = ["search", path, family.path, "-o", tmp_path / "out", "--format", "af3", "-e", "1e-6"]
-    result = run_foldcli(arguments, env={"FOLDCLI_CACHE": str(export_cache), "PATH": ""})
+    result = run_foldcli(arguments, env=without_programs(export_cache))
     assert "residue 6 is searched as M, the parent of MSE, not as K" in result.stderr
     written = json.loads((tmp_path / "out" / "job.json").read_text())["sequences"][0]["protein"]
     assert written["sequence"] == UBIQUITIN
@@ -264,7 +268,7 @@ def test_templates_of_a_job_are_kept(
     path = tmp_path / "job.json"
     path.write_text(json.dumps({"name": "job", "sequences": proteins}))
     arguments = ["search", path, family.path, "-o", tmp_path / "out", "--format", "af3", "-e", "1e-6"]
-    environment = {"FOLDCLI_CACHE": str(export_cache), "PATH": ""}
+    environment = without_programs(export_cache)
     result = run_foldcli([*arguments, "--templates", structures], env=environment)
     assert result.returncode == 0, result.stderr
     first, second = json.loads((tmp_path / "out" / "job.json").read_text())["sequences"]
@@ -279,7 +283,7 @@ def test_a_job_is_never_overwritten(family: Family, export_cache: Path, tmp_path
     path = tmp_path / "list.json"
     path.write_text((JOBS / "af3" / "list.json").read_text())
     arguments = ["search", path, family.path, "-o", tmp_path, "--format", "af3"]
-    result = run_foldcli(arguments, env={"FOLDCLI_CACHE": str(export_cache), "PATH": ""})
+    result = run_foldcli(arguments, env=without_programs(export_cache))
     assert result.returncode == 3 and "which would be overwritten" in result.stderr
 
 
@@ -322,7 +326,7 @@ def test_rna_gets_alignments(tool: str, family: Family, export_cache: Path, tmp_
     (tmp_path / "job.json").write_text(json.dumps(RNA_JOBS[tool]))
     command = ["search", tmp_path / "job.json", family.path, "--rna-db", tmp_path / "rna.fasta"]
     command += ["--format", tool, "-o", tmp_path / "out"]
-    environment = os.environ | {"FOLDCLI_CACHE": str(export_cache)}
+    environment = command_environment(export_cache)
     result = run_foldcli(command, environment)
     assert result.returncode == 0, result.stderr
     found = json.loads((tmp_path / "out" / "job.json").read_text())
@@ -345,7 +349,7 @@ def test_rna_gets_alignments(tool: str, family: Family, export_cache: Path, tmp_
 def test_rna_and_proteins_are_not_mixed(family: Family, export_cache: Path, tmp_path: Path) -> None:
     (tmp_path / "rna.fasta").write_text(f">r\n{RNA}\n")
     (tmp_path / "protein.fasta").write_text(f">p\n{GB1}\n")
-    database, environment = tmp_path / "db", os.environ | {"FOLDCLI_CACHE": str(export_cache)}
+    database, environment = tmp_path / "db", command_environment(export_cache)
     built = run_foldcli(
         ["createdb", "--molecule", "rna", tmp_path / "rna.fasta", "-o", database], environment
     )

@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 from foldcli.cli import cli
 from foldcli.params.openfold3_import import import_parameters
 from tests.model.alphafold3.goldens import checkpoint
-from tests.model.alphafold3.test_parity import shallow_names
+from tests.model.alphafold3.parity_networks import shallow_names
 
 JOB = ">A|protein\nMKVSGA\n>B|ccd\nGOL\n>C|smiles\nCC(O)C(=O)O\n>D|dna\nACG\n"
 Run = Callable[..., Result]

@@ -1,13 +1,14 @@
 """Whole runs of an all-atom network with random parameters, from files of jobs to ranked structures."""
 
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 
 import gemmi
 import pytest
 from click.testing import CliRunner, Result
+
+from tests.command_process import command_environment
 
 pytest.importorskip("rdkit")
 pytest.importorskip("biotite")
@@ -182,7 +183,7 @@ def test_two_ranks_predict_what_one_predicts(run: Run, parameters: Path, tmp_pat
     options += ["--num-diffusion-samples", "3", "--no-templates", "--db", tmp_path / "db.fasta"]
     result = run_foldcli(
         ["fold", tmp_path / "job.fasta", *options, "--gpus-per-target", "2", "-o", tmp_path / "two"],
-        env=os.environ | {"FOLDCLI_CACHE": str(tmp_path / "cache")},
+        env=command_environment(tmp_path / "cache"),
     )
     assert result.returncode == 0, result.stderr
     one, two = (json.loads((tmp_path / out / "job/job.done.json").read_text()) for out in ("one", "two"))

@@ -19,7 +19,7 @@ from foldcli.outputs.model_files import (
     write_model,
 )
 from msa.base.json_files import parse_json
-from tests.model.output.test_residues import complex_of
+from tests.model.output.random_predictions import complex_of
 
 TAG = "alphafold2_multimer_v3_model_1_seed_000"
 

@@ -11,7 +11,7 @@ from features.alphafold3.inputs import Settings, build_sample
 from foldcli.inputs.molecules.fasta import parse_fasta_jobs
 from model.alphafold3.inputs import AlphaFold3Inputs
 from model.alphafold3.sampling import SeededDraws
-from tests.model.alphafold3.test_parity import network
+from tests.model.alphafold3.parity_networks import network
 
 JOB = b">A|protein\nMKVSG\n>B|ccd\nGOL\n>C|smiles\nCCO\n>D|dna\nACG\n"
 

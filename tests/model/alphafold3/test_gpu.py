@@ -10,7 +10,7 @@ from model.alphafold3.network import AlphaFold3, Trunk
 from model.alphafold3.sampling import SeededDraws, sample_positions
 from model.checkpoints.openfold3 import translate
 from tests.model.alphafold3.goldens import checkpoint
-from tests.model.alphafold3.test_parity import NETWORKS, features, network, shallow_names
+from tests.model.alphafold3.parity_networks import NETWORKS, features, network, shallow_names
 
 pytestmark = pytest.mark.gpu
 

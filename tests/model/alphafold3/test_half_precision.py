@@ -8,7 +8,7 @@ import torch
 from model.alphafold3.layers import AdaptiveLayerNorm, Transition, joint_modulations, linear
 from model.alphafold3.network import AlphaFold3, Trunk
 from model.alphafold3.sampling import SeededDraws
-from tests.model.alphafold3.test_parity import features, network, pad
+from tests.model.alphafold3.parity_networks import features, network, pad
 
 LEVELS = [0.05, 16.0, 2560.0]
 

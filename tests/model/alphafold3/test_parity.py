@@ -3,62 +3,22 @@
 The folder data contains a sample of its values; if ../shared/parity exists, whole tensors are compared too.
 """
 
-from dataclasses import fields
-from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
 
 from model.alphafold3.config import OPENBIND, P2, AlphaFold3Config
 from model.alphafold3.inputs import AlphaFold3Inputs
 from model.alphafold3.network import AlphaFold3
 from model.alphafold3.sampling import SeededDraws
 from model.checkpoints.openfold3 import source_of
-from tests.model.alphafold3.goldens import all_taps, compare, load_network, read_folder
+from tests.model.alphafold3.goldens import all_taps, compare, read_folder
+from tests.model.alphafold3.parity_networks import NETWORKS, features, network, pad, sample
 
-DATA = Path(__file__).parent / "data"
-NETWORKS = ("openbind", "p2")
 # bounds of relative differences, and of coordinates, Å
 RELATIVE, COORDINATES = 3e-6, 3e-4
-
-
-@cache
-def sample(name: str) -> dict[str, np.ndarray]:
-    """Return the sample of a network's values."""
-    return dict(np.load(DATA / f"{name}.npz"))
-
-
-def features(name: str) -> AlphaFold3Inputs:
-    """Return the inputs of a sample."""
-    arrays = {key.removeprefix("features/"): x for key, x in sample(name).items() if "features/" in key}
-    return AlphaFold3Inputs.from_arrays(arrays)
-
-
-def shallow_names(name: str) -> list[str]:
-    """Return names and shapes in the checkpoint of a network with the sample's depths."""
-    depths = {
-        "pairformer_stack.blocks": 2,
-        "msa_module.blocks": 2,
-        "diffusion_transformer.blocks": 2,
-        "atom_transformer.blocks": 2,
-        "template_pair_stack.blocks": 1,
-        "pairformer_embedding.pairformer_stack.blocks": 1,
-    }
-    lines = bytes(sample(name)["names"]).decode().splitlines()
-    for stack, depth in depths.items():
-        deeper = [f"{stack}.{block}." for block in range(depth, 48)]
-        lines = [line for line in lines if not any(part in line for part in deeper)]
-    # the last block of the MSA module does not update the alignment
-    return [line for line in lines if not line.startswith(("msa_module.blocks.1.msa_",))]
-
-
-@cache
-def network(name: str) -> AlphaFold3:
-    """Return the network of a sample."""
-    return load_network(shallow_names(name))
 
 
 def check(differences: dict[str, float]) -> None:
@@ -132,15 +92,3 @@ def test_padding_changes_nothing() -> None:
     assert torch.allclose(theirs.pae[:tokens, :tokens], ours.pae, atol=1e-3)
     for name in ("ptm", "iptm", "disorder", "ranking_score", "chain_ptm", "chain_pair_iptm", "bespoke_iptm"):
         assert torch.allclose(getattr(theirs, name), getattr(ours, name), atol=1e-4), name
-
-
-def pad(inputs: AlphaFold3Inputs, tokens: int, atoms: int) -> AlphaFold3Inputs:
-    """Add tokens and atoms whose masks are 0; all their other values are 1, which nothing may read."""
-    sizes = {len(inputs.token_mask): tokens, len(inputs.atom_mask): atoms}
-    padded = {}
-    for item in fields(inputs):
-        x = getattr(inputs, item.name)
-        widths = [width for size in reversed(x.shape) for width in (0, sizes.get(size, 0))]
-        value = 0 if item.name.endswith("_mask") else 1
-        padded[item.name] = F.pad(x.to(torch.float32), widths, value=value).to(x.dtype)
-    return AlphaFold3Inputs(**padded)

@@ -13,13 +13,12 @@ import numpy as np
 import pytest
 import torch
 
-from model import residue_constants
 from model.confidence.pair_scores import Chains, Residues, pair_scores, protein_pair_scores
 from model.output.provenance import Provenance
 from model.output.residues import format_pdb
 from model.prediction import PairScores, Prediction
 from msa.base.residues import ATOM_ORDER
-from tests.predictions import protein_prediction
+from tests.predictions import complex_prediction
 
 PROGRAM = """
 import json, sys
@@ -79,29 +78,6 @@ RECORDED = (
      (0.26896, 0.07391, 0.28054),
      (0.01986, 0.02591, 0.01898)),
 )  # fmt: skip
-
-
-def complex_prediction(seed: int) -> Prediction:
-    """Return a dense random complex of two to four chains, with numbers as its files round them."""
-    rng = np.random.default_rng(seed)
-    lengths = rng.integers(20, 60, rng.integers(2, 5))
-    count, total = len(lengths), int(lengths.sum())
-    aatype = rng.integers(0, 20, total)
-    mask = residue_constants.atom37_mask()[aatype].astype(np.float32)
-    asym_id = np.repeat(np.arange(1, count + 1), lengths)
-    far = np.abs(np.subtract.outer(asym_id, asym_id)) * rng.uniform(0, 8)
-    pae = np.minimum(rng.uniform(0.5, 14, (total, total)) + far, 31.7).round(2).astype(np.float32)
-    pae[pae == 12] = 12.01  # which the script counts, and the authors of LIS do not
-    return protein_prediction(
-        aatype,
-        rng.uniform(0, 40, (total, 37, 3)).round(3).astype(np.float32),
-        mask,
-        plddt=rng.uniform(30, 98, total).round(2),
-        residue_index=np.concatenate([np.arange(length) for length in lengths]),
-        asym_id=asym_id,
-        ptm=0.5,
-        pae=pae,
-    )
 
 
 def scores_of(prediction: Prediction, max_pae: float) -> PairScores:

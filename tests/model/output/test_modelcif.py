@@ -16,7 +16,7 @@ from model.output.provenance import Provenance
 from model.output.residues import format_mmcif
 from model.prediction import Prediction
 from msa.base.residues import RESTYPES
-from tests.model.confidence.test_authors_scripts import complex_prediction
+from tests.predictions import complex_prediction
 
 PROVENANCE = Provenance("a target", "foldcli 0.1", "alphafold2_multimer_v3_model_1, seed 0")
 # reads a file, writes it with the library's own checks, and prints what it found

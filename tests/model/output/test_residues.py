@@ -10,35 +10,15 @@ import numpy as np
 import pytest
 from Bio.PDB import MMCIFParser, PDBParser
 
-from model import residue_constants
 from model.output.provenance import Provenance
 from model.output.residues import CONTACT_COLUMNS, format_contacts, format_mmcif, format_pdb
 from model.output.scores import format_scores
-from model.prediction import InterfaceContacts, Prediction
+from model.prediction import Prediction
 from msa.base.residues import ATOM37, RESTYPE_NAMES
-from tests.complex_scores import made_up_scores
-from tests.predictions import protein_prediction
+from tests.model.output.random_predictions import complex_of, prediction_of
 
 NAMES = ("MET", "GLY", "TRP", "SER")
 PROVENANCE = Provenance("target_1", "foldcli 0.0", "alphafold2_ptm_model_3, seed 0, 3 recycles")
-
-
-def prediction_of(aatype: list[int], seed: int = 0, **chains: np.ndarray) -> Prediction:
-    """Return a random prediction with the atoms of each residue type."""
-    rng = np.random.default_rng(seed)
-    length = len(aatype)
-    mask = residue_constants.atom37_mask()[aatype].astype(np.float32)
-    return protein_prediction(
-        aatype=np.array(aatype),
-        atom_positions=rng.uniform(-80, 80, (length, 37, 3)).astype(np.float32) * mask[..., None],
-        atom_mask=mask,
-        plddt=rng.uniform(0, 100, length),
-        ptm=0.5,
-        pae=rng.uniform(0.25, 31.5, (length, length)).astype(np.float32),
-        num_recycles=3,
-        tolerances=(3.0, 2.0, 1.0),
-        **chains,
-    )
 
 
 @pytest.fixture
@@ -139,24 +119,6 @@ def test_keys_and_types_of_scores_equal_colabfolds(shared_dir: Path) -> None:
         assert {key: type(value) for key, value in scores.items()} == {
             key: type(value) for key, value in colabfold_scores.items()
         }
-
-
-def complex_of(lengths: tuple[int, ...], aatype: list[int] | None = None) -> Prediction:
-    """Return a random prediction of several chains with scores and two contacts."""
-    count, total = len(lengths), sum(lengths)
-    rng = np.random.default_rng(1)
-    pairs = rng.uniform(0, 1, (count, count))
-    contacts = InterfaceContacts(
-        np.array([0, 1]), np.array([lengths[0], total - 1]), np.array([3.456, 7.9], np.float32),
-        np.array([[1.234, 2.0], [30.0, 4.0]], np.float32), total=2,
-    )  # fmt: skip
-    scores = made_up_scores(pairs, contacts, iptm=0.456, actifptm=0.1234)
-    prediction = prediction_of(
-        aatype or [i % 20 for i in range(total)],
-        asym_id=np.repeat(np.arange(1, count + 1), lengths),
-        residue_index=np.concatenate([np.arange(length) for length in lengths]),
-    )
-    return dataclasses.replace(prediction, scores=scores)
 
 
 def test_chains_have_separate_names_numbers_and_entities() -> None:

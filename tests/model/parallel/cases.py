@@ -38,11 +38,11 @@ from model.parallel.rank_assignment import RankAssignment
 from model.parallel.session import RankFailure, RankSession
 from model.parallel.triangle import multiply_factors
 from model.prediction import Prediction
+from tests.model.alphafold3.confidence_inputs import make_inputs
 from tests.model.alphafold3.drawn_parameters import parameter
-from tests.model.alphafold3.test_confidence import make_inputs
-from tests.model.alphafold3.test_parity import network
+from tests.model.alphafold3.parity_networks import network
 from tests.model.parallel.host_driver import HostDriver, HostStream
-from tests.model.planning.test_alphafold3 import Peak
+from tests.model.planning.peak import Peak
 
 # of the pLDDT of complexes, so that a rank that forgets it is noticed
 COMPLEX_SHIFT = -0.5

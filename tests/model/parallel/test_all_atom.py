@@ -11,8 +11,8 @@ from model.alphafold3.config import OPENBIND, P2, AlphaFold3Config
 from model.alphafold3.inputs import AlphaFold3Inputs
 from model.planning import alphafold3 as planning
 from model.planning.alphafold3 import PredictionSize
-from tests.model.alphafold3.test_confidence import make_inputs
-from tests.model.alphafold3.test_parity import network
+from tests.model.alphafold3.confidence_inputs import make_inputs
+from tests.model.alphafold3.parity_networks import network
 from tests.model.parallel import cases
 from tests.networks import tiny_all_atom
 from tests.rank_processes import RankProcesses

@@ -1,6 +1,5 @@
 """The plan of an all-atom prediction's memory, against what predictions hold."""
 
-import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -8,49 +7,21 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from cuda.fused.chunking import chunk_budget
 from model.alphafold3.confidence import TargetScorer
 from model.alphafold3.config import OPENBIND, P2
 from model.alphafold3.sampling import SeededDraws
 from model.planning.alphafold3 import GIB, PredictionSize, phase_bytes, plan_prediction
-from tests.model.alphafold3.test_confidence import make_inputs
-from tests.model.alphafold3.test_parity import network
+from tests.model.alphafold3.confidence_inputs import make_inputs
+from tests.model.alphafold3.parity_networks import network
+from tests.model.planning.peak import Peak
 
 H100 = int(78 * GIB)
 
 
 def bf16_size(tokens: int, **changes: Any) -> PredictionSize:
     return replace(PredictionSize(tokens, 8 * tokens, 1024, half=True), **changes)
-
-
-class Peak(TorchDispatchMode):
-    """Counts the bytes of all tensors that exist at once, except those of a module."""
-
-    def __init__(self, module: torch.nn.Module) -> None:
-        super().__init__()
-        self.now = self.most = 0
-        # results of operations may be the parameters themselves
-        self._alive = {x.untyped_storage().data_ptr() for x in (*module.parameters(), *module.buffers())}
-
-    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = function(*args, **(kwargs or {}))
-        for x in result if isinstance(result, tuple | list) else (result,):
-            if isinstance(x, torch.Tensor):
-                self._count(x.untyped_storage())
-        self.most = max(self.most, self.now)
-        return result
-
-    def _count(self, storage: torch.UntypedStorage) -> None:
-        if storage.data_ptr() not in self._alive:
-            self._alive.add(storage.data_ptr())
-            self.now += storage.nbytes()
-            weakref.finalize(storage, self._forget, storage.data_ptr(), storage.nbytes())
-
-    def _forget(self, pointer: int, count: int) -> None:
-        self._alive.discard(pointer)
-        self.now -= count
 
 
 @pytest.mark.slow

@@ -37,11 +37,6 @@ FAULTS = "tests.msa.gpu.worker_with_faults"
 Start = Callable[..., list[RemoteWorker]]
 
 
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> TinySearch:
-    return TinySearch(tmp_path_factory.mktemp("tiny"))
-
-
 @pytest.fixture
 def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
     """Return a function that starts GPU processes, two without faults by default."""

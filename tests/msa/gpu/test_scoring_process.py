@@ -31,11 +31,6 @@ ITERATED = SearchSettings(evalue=60.0, max_seqs=2, min_ungapped_score=8, num_ite
 Start = Callable[..., GpuEngine]
 
 
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> TinySearch:
-    return TinySearch(tmp_path_factory.mktemp("tiny"))
-
-
 @pytest.fixture
 def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
     """Return a function that starts an engine with a process of a simulated GPU, and one for scores."""

@@ -11,22 +11,10 @@ from msa.engines.hits import Hit
 from msa.engines.settings import SearchSettings
 from msa.io.fasta import FastaRecord
 from msa.search.search import search
+from tests.msa.search.coiled_coils import TROPOMYOSIN, coil
 
-# human tropomyosin 1 (P09493), residues 1 to 120: a coiled coil
-TROPOMYOSIN = (
-    "MDAIKKKMQMLKLDKENALDRAEQAEADKKAAEDRSKQLEDELVSLQKKLKGTEDELDKYSEALKDAQEKLELAEKKATDAEADVASLNRRIQLVEEELDR"
-    "AQERLATALQKLEEAEKAA"
-)
-HEPTAD = ("LLIVA", "EKRQNTS", "EKRQAD", "LLAVMY", "EKQASR", "EKRDQA", "EKRQNH")
-"""Residues at the seven positions of a coiled coil's heptad."""
 STANDARD = list("ACDEFGHIKLMNPQRSTVWY")
 UNRELATED = 100
-
-
-def coil(seed: int) -> str:
-    """Create a random coiled coil of 140 residues."""
-    rng = np.random.default_rng(seed)
-    return "".join(rng.choice(list(HEPTAD[(k + seed) % 7])) for k in range(140))
 
 
 def relative(sequence: str, rng: np.random.Generator) -> str:

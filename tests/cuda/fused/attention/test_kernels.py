@@ -12,6 +12,7 @@ from cuda.fused.chunking import chunk_budget
 from cuda.fused.dispatch import implementation_module
 from cuda.fused.layer_norm.reference import layer_norm
 from tests.cuda.fused.environment import DEVICE, IMPLEMENTATION, INTERPRETED
+from tests.cuda.fused.gradients import double
 
 Draw = Callable[..., torch.Tensor]
 Compare = Callable[..., None]
@@ -38,12 +39,6 @@ def some_mask(x: torch.Tensor) -> torch.Tensor:
     mask = (torch.rand(x.shape[:2], generator=torch.Generator().manual_seed(x.shape[1])) > 0.3).to(x)
     mask[:, x.shape[1] // 2] = 1
     return mask
-
-
-def double(x: Any) -> Any:
-    if isinstance(x, AttentionWeights):
-        return AttentionWeights(*(w.double() for w in x))
-    return None if x is None else x.double()
 
 
 def check(compare: Compare, *arguments: Any) -> None:

@@ -1,10 +1,11 @@
 """The contest's kernels on a Hopper GPU: accuracy against float64."""
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
+
+from tests.cuda.fused.gradients import double
 
 pytest.importorskip("triton")
 
@@ -34,12 +35,6 @@ def random_mask(x: torch.Tensor) -> torch.Tensor:
     mask[..., x.shape[-2] // 2, :] = 0
     mask[..., x.shape[-2] // 3] = 0
     return mask
-
-
-def double(x: Any) -> Any:
-    if isinstance(x, tuple):
-        return type(x)(*map(double, x))  # type: ignore[arg-type]
-    return None if x is None else x.double()
 
 
 @pytest.mark.gpu

@@ -11,7 +11,7 @@ pytest.importorskip("triton")
 from benchmarks import contest
 from benchmarks.contest import GateFirstWeights, gate_first_triangle_multiplication, plain_operator
 from tests.cuda.fused.gluon_simulator import SimulatedKernel, SimulatedTensor
-from tests.cuda.fused.triangle_multiplication.test_folded_weights import (
+from tests.cuda.fused.triangle_multiplication.folded_weights import (
     assert_close,
     project_and_gate,
     standardise,

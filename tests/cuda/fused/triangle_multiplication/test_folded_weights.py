@@ -6,7 +6,12 @@ import torch
 pytest.importorskip("triton")
 
 from cuda.fused.triangle_multiplication import TriangleMultiplicationWeights
-from cuda.fused.triangle_multiplication.hopper import CHUNK, fold_weights
+from cuda.fused.triangle_multiplication.hopper import fold_weights
+from tests.cuda.fused.triangle_multiplication.folded_weights import (
+    assert_close,
+    project_and_gate,
+    standardise,
+)
 
 CHANNELS, POSITIONS = 128, 7
 
@@ -14,27 +19,6 @@ CHANNELS, POSITIONS = 128, 7
 def random(*shape: int) -> torch.Tensor:
     scale = shape[0] ** -0.5 if len(shape) == 2 else 1.0
     return scale * torch.randn(shape, dtype=torch.float64)
-
-
-def standardise(x: torch.Tensor) -> torch.Tensor:
-    return torch.nn.functional.layer_norm(x, x.shape[-1:])
-
-
-def project_and_gate(
-    x: torch.Tensor, weights: torch.Tensor, bias: torch.Tensor, gate_of: torch.Tensor
-) -> torch.Tensor:
-    """Compute what the kernels compute from chunks of weights: values from x, gates from another input."""
-    chunks = (
-        weights.double().unflatten(0, (-1, 2, CHUNK.value)),
-        bias.double().unflatten(0, (-1, 2, CHUNK.value)),
-    )
-    values = torch.einsum("pc,nkc->pnk", x, chunks[0][:, 0]) + chunks[1][:, 0]
-    gates = torch.einsum("pc,nkc->pnk", gate_of, chunks[0][:, 1]) + chunks[1][:, 1]
-    return (values * (1 + gates.tanh())).flatten(1)
-
-
-def assert_close(result: torch.Tensor, expected: torch.Tensor, tolerance: float) -> None:
-    torch.testing.assert_close(result, expected, rtol=tolerance, atol=tolerance)
 
 
 def test_folded_weights() -> None:

@@ -10,6 +10,7 @@ from cuda.fused.dispatch import implementation_module
 from cuda.fused.triangle_multiplication import TriangleMultiplicationWeights, reference
 from cuda.fused.triangle_multiplication import triton as triton_kernels
 from tests.cuda.fused.environment import DEVICE, IMPLEMENTATION, INTERPRETED
+from tests.cuda.fused.gradients import double
 
 Draw = Callable[..., torch.Tensor]
 Compare = Callable[..., None]
@@ -44,12 +45,6 @@ def mask_of(kind: str, x: torch.Tensor) -> torch.Tensor | None:
     mask[..., x.shape[-2] // 2, :] = 0
     mask[..., x.shape[-2] // 3] = 0
     return mask
-
-
-def double(x: Any) -> Any:
-    if isinstance(x, tuple):
-        return type(x)(*map(double, x))  # type: ignore[arg-type]
-    return None if x is None else x.double()
 
 
 @pytest.fixture

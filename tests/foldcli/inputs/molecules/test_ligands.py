@@ -11,14 +11,8 @@ from features.chemistry.conformers import interrupts_kept
 from features.chemistry.residue_classes import MoleculeKind
 from foldcli.inputs.failures import Failures
 from foldcli.inputs.molecules.ligands import read_ligands, screen_jobs
-from foldcli.inputs.shard import Shard
 
 ALANINE = "C[C@H](N)C(=O)O"
-
-
-@pytest.fixture
-def failures(tmp_path: Path) -> Failures:
-    return Failures(tmp_path, Shard())
 
 
 @pytest.mark.parametrize(

@@ -17,16 +17,10 @@ from foldcli.inputs.failures import Failures
 from foldcli.inputs.molecules.glycans import parse_glycan
 from foldcli.inputs.molecules.read import read_jobs
 from foldcli.inputs.queries import QuerySources, read_named_queries
-from foldcli.inputs.shard import Shard
 from msa.base.errors import InputError
 
 GB1 = "MTYKLILNGKTLKGETTTEAVDAATAEKVFKQYANDNGVDGEWTYDDATKTFTVTE"
 STRUCTURES = Path(__file__).parents[3] / "features" / "templates" / "data"
-
-
-@pytest.fixture
-def failures(tmp_path: Path) -> Failures:
-    return Failures(tmp_path, Shard())
 
 
 def read(path: Path, content: str | bytes, failures: Failures) -> list[tuple[str, Job]]:

@@ -23,7 +23,7 @@ from model.alphafold3.inputs import AlphaFold3Inputs
 from model.alphafold3.sampling import SeededDraws
 from model.output.files import format_all_atom_files
 from model.output.provenance import Provenance
-from tests.model.alphafold3.test_parity import network
+from tests.model.alphafold3.parity_networks import network
 
 # chain ids out of order, so that the network's order of chains is another one
 JOB = b">D|protein\nMKV\n>B|ccd\nGOL\n>A|smiles\nCCO\n>C|dna\nAC\n"

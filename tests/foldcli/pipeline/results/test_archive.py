@@ -8,7 +8,7 @@ import pytest
 
 from foldcli.inputs.alignment_targets import AlignmentTarget
 from foldcli.pipeline.runs.dry_run import DONE, TO_DO
-from tests.foldcli.pipeline.runs.test_run import UBIQUITIN, Runs
+from tests.foldcli.pipeline.runs.runs import UBIQUITIN, Runs
 
 pytestmark = pytest.mark.slow
 

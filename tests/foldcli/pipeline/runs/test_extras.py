@@ -12,7 +12,7 @@ from foldcli.outputs.done import FinishedTarget
 from foldcli.outputs.model_files import read_staged_results, restage_model
 from foldcli.pipeline.runs.dry_run import DONE, TO_DO
 from model.prediction import EXTRAS
-from tests.foldcli.pipeline.runs.test_run import UBIQUITIN, Runs
+from tests.foldcli.pipeline.runs.runs import UBIQUITIN, Runs
 
 pytestmark = pytest.mark.slow
 

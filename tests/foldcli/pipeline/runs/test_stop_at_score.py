@@ -8,7 +8,7 @@ from foldcli.inputs.alignment_targets import AlignmentTarget
 from foldcli.outputs.done import FinishedTarget
 from foldcli.outputs.model_files import restage_model
 from foldcli.pipeline.runs.dry_run import DONE, TO_DO
-from tests.foldcli.pipeline.runs.test_run import UBIQUITIN, Runs
+from tests.foldcli.pipeline.runs.runs import UBIQUITIN, Runs
 
 QUERY = AlignmentTarget("q", ("-",), f">q\n{UBIQUITIN[:20]}\n".encode())
 MODELS = (3, 4, 5)

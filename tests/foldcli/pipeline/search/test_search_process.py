@@ -33,6 +33,7 @@ from msa.database.build import BuildSettings, build_database
 from msa.database.database import TargetDatabase
 from msa.engines.settings import AlignmentFilter, SearchSettings
 from msa.io.fasta import FastaRecord
+from tests.command_process import command_environment
 from tests.networks import tiny_parameters
 
 UBIQUITIN = "MQIFVKTLTGKTITLEVEPSDTIENVKAKIQDKEGIPPDQQRLIFAGKQLEDGRTLSDYNIQKESTLHLVLRLRGG"
@@ -280,7 +281,7 @@ def test_run_with_a_search_process_gives_the_same_files(folder: Path, tmp_path: 
     script, fasta = tmp_path / "fold.py", tmp_path / "q.fasta"
     script.write_text(_WITH_PROCESS)
     fasta.write_text("".join(f">t{k}\n{UBIQUITIN[k : k + 14 + k]}\n" for k in range(10)))
-    environment = os.environ | {"FOLDCLI_CACHE": str(tmp_path / "cache"), "FOLDCLI_PARAMS": tiny_parameters()}
+    environment = command_environment(tmp_path / "cache", FOLDCLI_PARAMS=tiny_parameters())
     files = []
     for name, program in ("with", [str(script)]), ("without", ["-m", "foldcli"]):
         out = tmp_path / name

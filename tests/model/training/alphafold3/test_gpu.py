@@ -28,9 +28,9 @@ from model.training.alphafold3.targets import Targets, centre_atoms
 from model.training.alphafold3.trainer import AllAtomSample, AllAtomSettings, AllAtomTrainer
 from model.training.runtime.parameters import FlatParameters
 from tests.model.alphafold3.goldens import load_network
-from tests.model.alphafold3.test_parity import NETWORKS, shallow_names
+from tests.model.alphafold3.parity_networks import NETWORKS, shallow_names
 from tests.model.training.alphafold3.cases import gradient_case
-from tests.model.training.alphafold3.test_losses import SIGMA_DATA, WEIGHTS, load
+from tests.model.training.alphafold3.loss_cases import SIGMA_DATA, WEIGHTS, load
 
 pytestmark = pytest.mark.gpu
 PARTS = (

@@ -24,10 +24,10 @@ from model.training.alphafold3.network import (
 )
 from model.training.alphafold3.noise import SeededTrainingDraws, noised_copies
 from model.training.alphafold3.targets import Targets
-from tests.model.alphafold3.test_parity import NETWORKS
-from tests.model.alphafold3.test_parity import network as inference_network
+from tests.model.alphafold3.parity_networks import NETWORKS
+from tests.model.alphafold3.parity_networks import network as inference_network
 from tests.model.training.alphafold3.cases import gradient_case, sketch
-from tests.model.training.alphafold3.test_losses import SIGMA_DATA, WEIGHTS, load
+from tests.model.training.alphafold3.loss_cases import SIGMA_DATA, WEIGHTS, load
 
 RECORDED = dict(np.load(Path(__file__).parent / "data" / "gradients.npz"))
 # gradients that are 0 but for rounding: an offset that is the same for all keys changes no attention

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -14,42 +13,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cuda.fused.smooth_lddt.reference import LIMITS
-from model.alphafold3.heads import ConfidenceLogits
-from model.alphafold3.inputs import AlphaFold3Inputs
 from model.layers.rigid import rotation_from_quaternion
 from model.training.alphafold3 import head_losses
 from model.training.alphafold3.alignment import align
 from model.training.alphafold3.denoising_losses import bond_loss, position_loss, smooth_lddt_loss
 from model.training.alphafold3.head_losses import aligned_errors, atom_lddt
-from model.training.alphafold3.losses import LossWeights, TrainingOutput, total_loss
-from model.training.alphafold3.targets import Targets
+from model.training.alphafold3.losses import LossWeights, total_loss
 from tests.model.training.alphafold3.cases import Case, cases, make_case, read_features, resize, resize_array
+from tests.model.training.alphafold3.loss_cases import SIGMA_DATA, WEIGHTS, Batch, load
 
 RECORDED = json.loads((Path(__file__).parent / "data" / "losses.json").read_text())
-WEIGHTS = replace(LossWeights(), bond=4.0)
-SIGMA_DATA = 16.0
 COPY_LOSSES = {"position": position_loss, "bond": bond_loss, "smooth_lddt": smooth_lddt_loss}
 # relative bounds in each dtype
 BOUNDS = {torch.float32: 1e-5, torch.float64: 1e-6}
-
-
-class Batch(NamedTuple):
-    """A case as tensors."""
-
-    inputs: AlphaFold3Inputs
-    targets: Targets
-    output: TrainingOutput
-
-
-def load(case: Case, dtype: torch.dtype = torch.float64) -> Batch:
-    """Convert a case to tensors, of which the outputs are leaves."""
-    tensors = {
-        name: torch.tensor(x, dtype=dtype, requires_grad=name != "sigmas") for name, x in case.outputs.items()
-    }
-    logits = ConfidenceLogits(*(tensors.pop(name) for name in ("plddt", "resolved", "pae", "pde")))
-    targets = Targets(*(torch.tensor(x, dtype=dtype) for x in (case.positions, case.resolved)))
-    inputs = AlphaFold3Inputs.from_arrays(case.features, dtype=dtype)
-    return Batch(inputs, targets, TrainingOutput(confidence=logits, **tensors))
 
 
 @cache

@@ -15,16 +15,11 @@ import model.training.trainer as trainer_module
 from model.errors import ConfigError
 from model.training.data.data import ChainSet, Split
 from model.training.runtime.processes import TrainingProcesses
-from model.training.runtime.settings import OptimizerSettings, Phase, TrainingSettings
+from model.training.runtime.settings import OptimizerSettings, TrainingSettings
 from model.training.trainer import MIN_NORMS, Trainer
+from tests.model.training.runtime.step_gradients import clipping, record_gradients
 
 CPU = TrainingProcesses(0, 1, torch.device("cpu"))
-
-
-def clipping(settings: TrainingSettings, clip_each: str, clip_norm: float = 0.1) -> TrainingSettings:
-    """Return settings with another clipping and without validation."""
-    optimizer = replace(settings.optimizer, clip_each=clip_each, clip_norm=clip_norm)
-    return replace(settings, optimizer=optimizer, validate_every=0)
 
 
 def clipped_mean(gradients: Sequence[torch.Tensor], clip_norm: float) -> torch.Tensor:
@@ -33,22 +28,6 @@ def clipped_mean(gradients: Sequence[torch.Tensor], clip_norm: float) -> torch.T
     for gradient in gradients:
         total += gradient * min(1.0, clip_norm / float(gradient.norm()))
     return total / len(gradients)
-
-
-def record_gradients(trainer: Trainer) -> list[torch.Tensor]:
-    """Make the trainer record the gradient of the mean loss of each of its micro-batches, in float64."""
-    recorded: list[torch.Tensor] = []
-    backward = trainer._backward
-
-    def record(batch: dict[str, torch.Tensor], phase: Phase, recycles: int) -> dict[str, torch.Tensor]:
-        trainer.flat.gradients.zero_()
-        terms = backward(batch, phase, recycles)
-        scale = trainer.settings.batch // phase.micro_batch
-        recorded.append(trainer.flat.gradients.double() * scale)
-        return terms
-
-    trainer._backward = record  # type: ignore[method-assign, assignment]
-    return recorded
 
 
 def relative_error(value: torch.Tensor, exact: torch.Tensor) -> float:
@@ -126,7 +105,7 @@ import pickle, sys
 import torch
 from model.training.runtime.processes import TrainingProcesses
 from model.training.trainer import Trainer
-from tests.model.training.runtime.test_step_gradient import clipping, record_gradients
+from tests.model.training.runtime.step_gradients import clipping, record_gradients
 with open(sys.argv[1], "rb") as stream:
     settings, chains, split = pickle.load(stream)
 processes = TrainingProcesses.from_environment("cpu")

@@ -25,9 +25,9 @@ from msa.search.scoring.further_alignments import FurtherAlignments
 from msa.search.scoring.kernels import LANES, forward_score
 from msa.search.scoring.second_matrix import combined_evalues
 from msa.search.search import search
+from tests.msa.search.coiled_coils import TROPOMYOSIN, coil
 from tests.msa.search.evalue_reference import sum_of_alignments
-from tests.msa.search.scoring.test_second_alignments import build, mutated, random_sequence
-from tests.msa.search.test_repeats import TROPOMYOSIN, coil
+from tests.msa.search.scoring.random_targets import build, mutated, random_sequence
 
 NEIGHBOURS = 10
 

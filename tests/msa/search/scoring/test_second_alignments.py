@@ -2,7 +2,7 @@
 
 import itertools
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from msa.alphabet import encode
 from msa.base.errors import InputError
 from msa.cpu.engine import CpuEngine
-from msa.database.build import BuildSettings, build_database
 from msa.database.database import TargetDatabase
 from msa.database.sequence_arrays import SequenceArrays
 from msa.engines.engine import Candidates, EngineRequest
@@ -27,29 +26,12 @@ from msa.search import profile_search
 from msa.search.scoring.second_alignments import TargetParts
 from msa.search.scoring.second_matrix import combined_evalues
 from msa.search.search import search, search_many
+from tests.msa.search.coiled_coils import TROPOMYOSIN, coil
 from tests.msa.search.evalue_reference import Reference
-from tests.msa.search.test_repeats import TROPOMYOSIN, coil
+from tests.msa.search.scoring.random_targets import build, mutated, random_sequence
 
-STANDARD = "ACDEFGHIKLMNPQRSTVWY"
 PARAMETERS = gumbel_parameters(12, 1, "CONTEXT")
 EVERYTHING = SearchSettings(evalue=1e6, max_seqs=1000, min_ungapped_score=0)
-
-
-def random_sequence(length: int, rng: np.random.Generator) -> str:
-    return "".join(rng.choice(list(STANDARD), length))
-
-
-def mutated(sequence: str, kept: float, rng: np.random.Generator) -> str:
-    """Replace residues at random positions; each is kept with probability `kept`."""
-    others = rng.choice(list(STANDARD), len(sequence))
-    return "".join(np.where(rng.random(len(sequence)) < kept, list(sequence), others))
-
-
-def build(folder: Path, sequences: Sequence[str]) -> TargetDatabase:
-    """Build a database of sequences named t0, t1 and so on."""
-    (folder / "t.fasta").write_text("".join(f">t{k}\n{text}\n" for k, text in enumerate(sequences)))
-    build_database([folder / "t.fasta"], folder / "db", BuildSettings(mask=False, threads=1))
-    return TargetDatabase.open(folder / "db")
 
 
 @settings(deadline=None, max_examples=25)
