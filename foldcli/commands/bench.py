@@ -42,8 +42,8 @@ def command() -> None:
 def gapless(tune: bool, out: Path | None, lengths: tuple[int, ...] | None, gpu: int) -> None:
     """Time the gapless filter on a GPU by query length.
 
-    Prints the speed of the upper bounds of all scores in TCUPS (10¹² cells, pairs of a query residue and a target
-    residue, per second), and as a share of the speed that shared memory allows at two bytes per cell.
+    Prints the speed of the upper bounds of all scores in TCUPS (10¹² cells, pairs of a query residue and a
+    target residue, per second), and as a share of the speed that shared memory allows at two bytes per cell.
 
     With --tune, tries all suitable launch parameters, which takes minutes, then prints and saves a table of
     the fastest ones. Searches read a GPU's table from $FOLDCLI_CACHE/kernels/tuning, or else the one that is
