@@ -42,9 +42,8 @@ def command() -> None:
 def gapless(tune: bool, out: Path | None, lengths: tuple[int, ...] | None, gpu: int) -> None:
     """Time the gapless filter on a GPU by query length.
 
-    Prints the speed of the upper bounds of all scores in T cells per second, and as a share of the speed
-    that shared memory allows at two bytes per cell. A cell is a pair of a query residue and a target residue,
-    and a T cell is 10¹² of them.
+    Prints the speed of the upper bounds of all scores in TCUPS (10¹² cells, pairs of a query residue and a
+    target residue, per second), and as a share of the speed that shared memory allows at two bytes per cell.
 
     With --tune, tries all suitable launch parameters, which takes minutes, then prints and saves a table of
     the fastest ones. Searches read a GPU's table from $FOLDCLI_CACHE/kernels/tuning, or else the one that is
@@ -71,7 +70,7 @@ def gapless(tune: bool, out: Path | None, lengths: tuple[int, ...] | None, gpu: 
         logger.info("written to %s; searches on this machine read %s", path, benchmark.table_path)
         return
     limit = shared_memory_limit()
-    click.echo(f"{device.name}, shared memory limit at two bytes per cell: {limit:.1f} T cells/s")
+    click.echo(f"{device.name}, shared memory limit at two bytes per cell: {limit:.1f} TCUPS")
     click.echo(f"{'query':>8}{'bounds':>10}{'share':>8}")
     for length in sorted(lengths or _LENGTHS):
         speed = benchmark.speed(length)

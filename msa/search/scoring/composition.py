@@ -3,8 +3,10 @@
 Two regions that are rich in the same residues, such as transmembrane helices or charged stretches, score well
 without being related. The score of each alignment is therefore also explained by a second null model, which
 draws the target's residues from the mean distribution of the aligned query positions. This is HMMER's null2
-(Eddy, PLoS Comput. Biol. 4:e1000069, 2008), computed from the ends of the alignment. The second model has a
-small prior probability: weak biases cost nothing, and strong ones cost little less than they contribute.
+(Eddy, PLoS Comput. Biol. 4:e1000069, 2008), computed from the ends of the alignment. The bias b is the sum,
+over the aligned target residues, of the logarithm of their mean odds at the aligned query positions. With the
+small prior probability p of the second model, ln(1 + p e^b) is subtracted from λ S: weak biases cost nothing,
+and strong ones cost little less than they contribute.
 """
 
 import math

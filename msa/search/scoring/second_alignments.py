@@ -82,7 +82,8 @@ def summed_evalues(
     """Compute the E-values of pairs of alignments.
 
     With pair E-values p and q, the sum of both normalized scores is x = −ln(p q), and unrelated sequences
-    reach it with a probability of x e^(−x), times a factor.
+    reach it with a probability of x e^(−x), times a factor f: _ORDERED_FACTOR or _UNORDERED_FACTOR. With the
+    E-value E of the best alignment, E / p targets can reach it, so that both have f E q (−ln p − ln q).
 
     Args:
         evalues: float64 [n], E-values of the best alignments, > 0.

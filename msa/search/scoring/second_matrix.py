@@ -41,7 +41,10 @@ def second_profile(query: QueryProfile) -> QueryProfile:
 
 
 def combined_evalues(evalues: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Combine E-values, float64 [n], > 0, with those of the second matrix, ≥ 0."""
+    """Combine E-values E₁, float64 [n], > 0, with those of the second matrix, E₂ ≥ 0.
+
+    The result is 0.9 / (0.75 / E₁ + 0.25 / E₂), without the second term if E₂ is no evidence.
+    """
     return weighted_mean(_FACTOR, (1 - _WEIGHT, _WEIGHT), (evalues, evidence(others)))
 
 
