@@ -13,6 +13,7 @@ from foldcli.process_state import (
     exit_on_bus_error,
     keep_bytecode,
     make_cpu_products_reproducible,
+    open_closed_streams,
     raise_on_stop_signals,
     set_numba_cache_folder,
     write_utf8,
@@ -23,6 +24,7 @@ _FOLDCLI_PACKAGES = ("cuda", "features", "model", "msa")
 
 def main() -> None:
     """Run the command line and exit; every failure becomes one line on stderr and an exit code."""
+    open_closed_streams()
     if (problem := _hidden_package()) is not None:
         click.echo(f"foldcli: error: {problem}", err=True)
         sys.exit(ExitCode.MISSING)

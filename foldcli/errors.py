@@ -190,7 +190,9 @@ def _describe_system_error(error: OSError) -> str:
     if error.errno in _DISK_FULL:
         file = error.filename or "the output"
         return f"no space left on the disk while writing {file}; no partial file was kept"
-    reason = (error.strerror or str(error)).lower()
+    # mkdir says "file exists" of a file where a folder is needed
+    is_file = isinstance(error, FileExistsError) and Path(error.filename or "").is_file()
+    reason = "not a directory" if is_file else (error.strerror or str(error)).lower()
     if error.errno in _LIMITS:
         limit, meaning = _LIMITS[error.errno]
         reason += f"; {meaning.format(format(resource.getrlimit(limit)[0], ','))}"
@@ -203,13 +205,14 @@ def run_with_exit_codes(command: click.Command) -> int:
     """Run a click command, write one line to stderr if it fails, and return the exit code."""
     try:
         result = command.main(standalone_mode=False)
+        # not at exit, where an error would be too late for the exit code
+        sys.stdout.flush()
         return int(result) if isinstance(result, int) else ExitCode.DONE
     except click.UsageError as error:
         error.show()
         return ExitCode.USAGE
-    except StdoutClosed:
-        # the reader wants no more output; discard what Python would flush at exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (StdoutClosed, BrokenPipeError):
+        # the reader wants no more output
         return ExitCode.DONE
     except click.exceptions.Exit as error:
         return error.exit_code
@@ -225,3 +228,10 @@ def run_with_exit_codes(command: click.Command) -> int:
             # the error came before the logging options were read
             click.echo(escape_control_characters(f"foldcli: error: {describe(error)}"), err=True)
         return code
+    finally:
+        for stream in sys.stdout, sys.stderr:
+            try:
+                stream.flush()
+            except OSError:
+                # discard what Python would flush at exit
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

@@ -1,5 +1,6 @@
 """Logging to stderr: plain lines for people, or one JSON object per line for programs."""
 
+import contextlib
 import functools
 import json
 import logging
@@ -62,7 +63,9 @@ class StderrHandler(logging.Handler):
         # without a progress bar, tqdm is not imported, which would delay every command
         bar = getattr(sys.modules.get("tqdm"), "tqdm", None)
         write = print if bar is None else bar.write
-        write(self.format(record), file=sys.stderr)
+        # a message that cannot be written ends no run
+        with contextlib.suppress(OSError):
+            write(self.format(record), file=sys.stderr)
 
 
 def configure(quiet: bool = False, verbose: bool = False, log_json: bool = False) -> None:

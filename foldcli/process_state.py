@@ -236,6 +236,15 @@ def hide_torch_warnings() -> None:
     logging.getLogger("torch").setLevel(logging.ERROR)
 
 
+def open_closed_streams() -> None:
+    """Open closed standard streams: input is then empty, and writing data fails."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            descriptor = os.open(os.devnull, os.O_WRONLY if name == "stderr" else os.O_RDONLY)
+            os.set_inheritable(descriptor, True)
+            setattr(sys, name, os.fdopen(descriptor, "w" if number else "r"))
+
+
 def write_utf8() -> None:
     """Let standard output be UTF-8 whatever the locale, because it carries ids, and data for other programs.
 

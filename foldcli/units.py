@@ -24,4 +24,4 @@ def format_bytes(count: float) -> str:
 
 def format_count(count: int, singular: str, plural: str = "") -> str:
     """Return a number with its noun, such as "2 models"; the default plural has an "s"."""
-    return f"{count} {singular if count == 1 else plural or singular + 's'}"
+    return f"{count:,} {singular if count == 1 else plural or singular + 's'}"

@@ -1,7 +1,7 @@
 """Dataclasses from nested mappings, as YAML and JSON give them, with every key checked."""
 
 import dataclasses
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args, get_type_hints
 
 from model.errors import ConfigError
 from msa.base.json_files import to_record
@@ -21,12 +21,12 @@ def from_mapping(dataclass_type: type[Settings], content: Any, path: str = "") -
     Raises:
         ConfigError: an unknown key, a missing one, or a value of the wrong type.
     """
+    # first, since checks of values may fail for the lack of a misspelt one
+    _check_keys(dataclass_type, content, path)
     try:
-        settings = to_record(content, dataclass_type, strict=False)
+        return to_record(content, dataclass_type, strict=False)
     except ValueError as error:
         raise ConfigError(f"{path}: {error}" if path else str(error)) from None
-    _check_keys(settings, content, path)
-    return settings
 
 
 def flat_values(settings: Any, path: str = "") -> dict[str, Any]:
@@ -38,16 +38,16 @@ def flat_values(settings: Any, path: str = "") -> dict[str, Any]:
     return result
 
 
-def _check_keys(settings: Any, content: Any, path: str) -> None:
+def _check_keys(kind: Any, content: Any, path: str) -> None:
     """Raise ConfigError if the content of a dataclass, or of one inside it, has an unknown key."""
-    if isinstance(settings, tuple):
-        for index, (item, entry) in enumerate(zip(settings, content, strict=True)):
-            _check_keys(item, entry, f"{path}[{index}]")
-    if not dataclasses.is_dataclass(settings):
-        return
-    names = [item.name for item in dataclasses.fields(settings)]
-    for key, value in content.items():
-        name = f"{path}.{key}" if path else str(key)
-        if key not in names:
-            raise ConfigError(f"{name}: unknown key; expected one of {', '.join(names)}")
-        _check_keys(getattr(settings, key), value, name)
+    if isinstance(content, list):
+        for index, entry in enumerate(content):
+            for item in get_args(kind)[:1]:
+                _check_keys(item, entry, f"{path}[{index}]")
+    for dataclass_type in filter(dataclasses.is_dataclass, (kind, *get_args(kind))):
+        types = get_type_hints(dataclass_type)
+        for key, value in content.items() if isinstance(content, dict) else ():
+            name = f"{path}.{key}" if path else str(key)
+            if key not in types:
+                raise ConfigError(f"{name}: unknown key; expected one of {', '.join(types)}")
+            _check_keys(types[key], value, name)

@@ -31,7 +31,7 @@ from msa.base.atomic import atomic_write, writing_cache
 from msa.base.network_inputs import ALL_ATOM
 
 FORMAT = "foldcli.sample"
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 # subfolder of a feature cache, so that entries of the two kinds are told apart by their place
 _FOLDER = "samples"
 _ONE_HOT = {

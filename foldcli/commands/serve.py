@@ -26,7 +26,7 @@ class _AddressType(click.ParamType):
         if isinstance(value, tuple):
             return value
         host, _, port = value.rpartition(":")
-        if not (host and port.isascii() and port.isdecimal() and int(port) < 2**16):
+        if not (host and host.isascii() and port.isascii() and port.isdecimal() and int(port) < 2**16):
             self.fail(f"expected HOST:PORT, got {value!r}", param, ctx)
         return host.removeprefix("[").removesuffix("]"), int(port)
 

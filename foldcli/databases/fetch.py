@@ -15,11 +15,18 @@ from foldcli.databases.build import describe_library
 from foldcli.databases.sources import DatabaseSource
 from foldcli.logs import logger
 from foldcli.params.archive import file_digests
-from foldcli.params.download import Download, PartialFile, TransientError, Unreachable, open_url
+from foldcli.params.download import (
+    Download,
+    PartialFile,
+    TransientError,
+    Unreachable,
+    check_disk_space,
+    open_url,
+)
 from foldcli.params.fetch import LOGGED, FetchReporter, locked_work_folder
 from foldcli.progress import Progress
 from msa.base.atomic import atomic_write
-from msa.base.errors import InputError, MissingError
+from msa.base.errors import InputError
 from msa.database.build import BuildSettings as BuildSettings
 from msa.database.build import build_database, build_from_mmseqs
 from msa.database.manifest import DatabaseManifest
@@ -29,8 +36,6 @@ from msa.io.molecules import PROTEIN, RNA, is_annotation
 _MAX_METALINK_BYTES = 1 << 22
 # end of the name of the file with the alignments of an HH-suite database
 _ALIGNMENTS = "_a3m.ffdata"
-# disk space to leave for other programs
-_RESERVED_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
@@ -86,7 +91,7 @@ def fetch_database(fetch: DatabaseFetch, reporter: FetchReporter) -> DatabaseMan
             _download(fetch, part, reporter)
         else:
             needed = int(fetch.local_file.stat().st_size * fetch.source.expansion)
-            _check_space(fetch.output.parent, needed)
+            check_disk_space(fetch.output.parent, needed)
         path = fetch.local_file or part.path
         try:
             _check_content(fetch, path, reporter)
@@ -110,21 +115,10 @@ def _download(fetch: DatabaseFetch, part: PartialFile, reporter: FetchReporter) 
 
     def check_space(remaining: int) -> None:
         whole = remaining + part.size
-        _check_space(fetch.output.parent, remaining + int(whole * fetch.source.expansion))
+        check_disk_space(fetch.output.parent, remaining + int(whole * fetch.source.expansion))
 
     with reporter.progress_bar("downloading") as progress:
         Download(fetch.url, part, check_space, reporter.notify, progress, fetch.retries).run()
-
-
-def _check_space(folder: Path, needed: int) -> None:
-    """Raise MissingError if a folder's disk has not as many free bytes."""
-    free = shutil.disk_usage(folder).free
-    if needed + _RESERVED_BYTES > free:
-        reason = (
-            f"{folder}: download and database need about {needed / 1e9:,.1f} GB of disk space, and "
-            f"{free / 1e9:,.1f} GB are free"
-        )
-        raise MissingError(reason, "Free some space, or name a database on another disk with -o.")
 
 
 def _check_content(fetch: DatabaseFetch, path: Path, reporter: FetchReporter) -> None:

@@ -1,5 +1,6 @@
 """The table of sequence databases: a file that comes with foldcli, which users can extend by their own."""
 
+import math
 import tomllib
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -76,6 +77,8 @@ def _source(name: str, table: Any, path: Path) -> DatabaseSource:
     source = DatabaseSource(name, **table)
     if source.kind not in KINDS:
         raise InputError(f"[{name}] kind: expected {', '.join(KINDS)}, got {source.kind!r:.40}", path)
+    if not 0 <= source.expansion < math.inf:
+        raise InputError(f"[{name}] expansion: expected a number from 0, got {source.expansion}", path)
     if (source.kind == "mmseqs") != bool(source.member):
         raise InputError(f"[{name}] needs a member if its kind is mmseqs, and no other has one", path)
     for url in filter(None, (source.url, source.checksums)):

@@ -26,6 +26,7 @@ from foldcli.process_state import on_stop_signals
 from foldcli.server.service import Startup, Verification, device_name, exit_during_search
 from foldcli.version import VERSION
 from msa.base.errors import InputError
+from msa.gpu.device.devices import GpuUnavailable
 from msa.gpu.device.hardware import has_nvidia_hardware
 
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -98,9 +99,12 @@ class HttpService:
 
     def _open(self) -> SearchStages:
         """Open the databases; a process searches them, so that requests do not wait for its Python."""
-        database, device = self.source.open(), self.source.device
-        if device == "auto" and not has_nvidia_hardware():
+        device = self.source.device
+        if device != "cpu" and not has_nvidia_hardware():
+            if device != "auto":
+                raise GpuUnavailable("this machine has no NVIDIA GPU")
             device = "cpu"
+        database = self.source.open()
         path, *further = (str(each.path) for each in (database, *database.companions))
         texts = min(_TEXT_PROCESSES, self.threads // 2)
         process = SearchProcess(path, device, _GPU_SHARE, further, 0 if device == "cpu" else texts)
@@ -191,15 +195,20 @@ def read_secrets(path: Path) -> dict[str, str]:
     """Return the password or token of each user from lines `name:secret`; `#` begins a comment line.
 
     Raises:
-        InputError: a line has another form, or there are none.
+        InputError: a line has another form or a user again, or there are none.
     """
     secrets: dict[str, str] = {}
-    for number, line in enumerate(path.read_text().splitlines(), 1):
-        name, separator, secret = line.strip().partition(":")
-        if not line.strip() or line.startswith("#"):
+    for number, line in enumerate(path.read_bytes().splitlines(), 1):
+        if not line.strip() or line.startswith(b"#"):
             continue
-        if not (separator and name and secret):
+        try:
+            name, _, secret = (part.strip() for part in line.decode().partition(":"))
+        except UnicodeDecodeError:
+            raise InputError("not UTF-8", path, number) from None
+        if not (name and secret):
             raise InputError("expected name:secret", path, number)
+        if name in secrets:
+            raise InputError(f"{name!r} has a line already", path, number)
         secrets[name] = secret
     if not secrets:
         raise InputError("no line name:secret", path)

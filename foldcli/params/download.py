@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 from urllib.request import HTTPRedirectHandler, HTTPSHandler, Request, build_opener
 
 from foldcli.progress import Progress
+from foldcli.units import format_bytes
 from foldcli.version import VERSION
 from msa.base.atomic import atomic_write
 from msa.base.errors import MissingError
@@ -55,11 +56,11 @@ class TransientError(Exception):
 
 def check_disk_space(folder: Path, needed: int) -> None:
     """Raise MissingError if a folder's disk has not as many free bytes."""
-    free = shutil.disk_usage(folder).free
-    if needed + _RESERVED_BYTES > free:
+    free, needed = shutil.disk_usage(folder).free, needed + _RESERVED_BYTES
+    if needed > free:
         raise MissingError(
-            f"{folder}: the download and the unpacked files need {needed / 1e9:,.1f} GB of disk space, and "
-            f"{free / 1e9:,.1f} GB are free",
+            f"{folder}: download and unpacked files need about {format_bytes(needed)} of disk space, and "
+            f"{format_bytes(free)} are free",
             "Free some space, or name a folder on another disk.",
         )
 

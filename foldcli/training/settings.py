@@ -70,8 +70,10 @@ class AllAtomRunSettings(AllAtomSettings):
         for channels, heads in _DIVIDED:
             if values[channels] % values[heads]:
                 raise ConfigError(f"{channels}: must be a multiple of {heads}")
-        for name, weights in ("crops", vars(self.crops)), ("losses", vars(self.losses)):
-            if not (min(weights.values()) >= 0 and 0 < sum(weights.values()) < math.inf):
+        for name in "crops", "losses":
+            # not vars(), which lacks fields that a configuration leaves out
+            weights = flat_values(getattr(self, name)).values()
+            if not (min(weights) >= 0 and 0 < sum(weights) < math.inf):
                 raise ConfigError(f"{name}: weights must not be negative, and one must be positive")
         if self.network.name in ("", "..") or Path(self.network.name).name != self.network.name:
             raise ConfigError(f"network.name: not a file name: {self.network.name!r}")

@@ -12,6 +12,7 @@ from foldcli.inputs.failures import Failures
 from foldcli.inputs.shard import Shard
 from foldcli.logs import logger
 from foldcli.paths import make_writable_folder
+from foldcli.units import format_count
 from msa.database.clusters import ClusterTable, read_clusters
 
 
@@ -62,8 +63,8 @@ class ComplexesRun:
         failures.run(self.shard.select((str(path), path) for path in files), process)
         write_index(self.output, entries, _clusters(table, entries), self.shard.suffix)
         logger.info(
-            "%s: %s complexes; %s released too late or at an unknown date; %s cannot be used",
-            self.output, f"{len(entries):,}", f"{late:,}", f"{len(failures.failed):,}",
+            "%s: %s; %d released too late or at an unknown date; %d cannot be used",
+            self.output, format_count(len(entries), "complex", "complexes"), late, len(failures.failed),
         )  # fmt: skip
         failures.finish()
 

@@ -92,7 +92,7 @@ def open_input(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         damaged.
 
     Raises:
-        InputError: the file is text in UTF-16.
+        InputError: the file is text in UTF-16, or its lines end with CR alone.
         OSError: the file cannot be opened or read; the error names it.
     """
     with open_counted(path) as (stream, _):
@@ -121,11 +121,14 @@ def _drop_mark(stream: Any, name: str) -> None:
     """Skip a byte-order mark at the start of a stream.
 
     Raises:
-        InputError: it is that of UTF-16, or the file is damaged.
+        InputError: it is that of UTF-16, lines end with CR alone, or the file is damaged.
     """
     start = stream.peek(len(_UTF8_MARK))
     if start.startswith(_UTF16_MARKS):
         raise InputError("text in UTF-16: save the file as UTF-8", name)
+    # a pipe's first bytes may end between CR and LF
+    if b"\r" in start[:-1] and b"\n" not in start and b"\0" not in start:
+        raise InputError("its lines end with CR alone: convert them, as with tr '\\r' '\\n'", name)
     if start.startswith(_UTF8_MARK):
         stream.read(len(_UTF8_MARK))
 

@@ -83,6 +83,13 @@ def test_denied_access_is_something_missing_unless_a_file_is_unreadable(tmp_path
         assert exit_code_of(error) is code
 
 
+def test_file_in_the_place_of_a_folder_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError) as caught:
+        (tmp_path / "file").mkdir(parents=True, exist_ok=True)
+    assert describe(caught.value) == f"{tmp_path / 'file'}: not a directory"
+
+
 def test_limits_of_a_process_are_named() -> None:
     opened, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     error = OSError(errno.EMFILE, os.strerror(errno.EMFILE), "db/residues.u8")

@@ -1,5 +1,6 @@
 """Help texts, their speed, and usage errors."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -107,3 +108,24 @@ def test_closed_stdout_is_not_an_error(root: Path) -> None:
     _, stderr = search.communicate()
     assert search.returncode == 0, stderr
     assert b"rror" not in stderr
+
+
+@pytest.mark.parametrize(
+    ("redirections", "code", "reason"),
+    [
+        ("> /dev/full", 4, "no space left on the disk"),
+        (">&-", 1, "Bad file descriptor"),
+        ("> /dev/null 2> /dev/full", 0, ""),
+        ("> /dev/null 2>&- <&-", 0, ""),
+    ],
+)
+def test_results_that_are_not_written_are_an_error(
+    root: Path, redirections: str, code: int, reason: str
+) -> None:
+    # their few lines stay in a buffer to the end
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONUNBUFFERED"}
+    files = [root / "examples/ubiquitin.fasta", root / "examples/demo.fasta"]
+    shell = ["sh", "-c", f'exec "$@" {redirections}', "sh", *FOLDCLI, "search", *files, "-o", "-"]
+    result = subprocess.run(shell, capture_output=True, text=True, env=environment)
+    assert result.returncode == code, result.stderr
+    assert reason in result.stderr and "Traceback" not in result.stderr and "ignored" not in result.stderr

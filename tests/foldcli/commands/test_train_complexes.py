@@ -215,6 +215,11 @@ def test_wrong_arguments_are_refused_in_one_line(complexes: Path, tmp_path: Path
     assert not run.exists()
 
 
+def test_weights_that_are_left_out_keep_their_defaults(tmp_path: Path) -> None:
+    assert read(tmp_path, CONFIG.replace("crop: 16", "crops: {spatial: 0}")).crops.interface == 0.4
+    assert read(tmp_path, CONFIG.replace("crop: 16", "crops: {}")).crops.spatial == 0.4
+
+
 @pytest.mark.parametrize(
     ("old", "new", "reason"),
     [
@@ -222,6 +227,9 @@ def test_wrong_arguments_are_refused_in_one_line(complexes: Path, tmp_path: Path
         ("crop: 16", "seed: -1", "seed: a number from 0"),
         ("copies: 4", "copies: 0", "passes.copies: at least 1 is needed"),
         ("crop: 16", "cropp: 1", "cropp: unknown key"),
+        ("crop: 16", "crops: {places: 1}", "crops.places: unknown key"),
+        ("crop: 16", "crop: 0\ncropp: 16", "cropp: unknown key"),
+        ("crop: 16", "crops: {spatial: -1}", "crops: weights must not be negative"),
         ("family: openfold3", "family: [boltz]", "network.family: expected one of alphafold2, openfold3"),
         ("single_heads: 2", "single_heads: 3", "single_channels: must be a multiple of network.single_heads"),
         ("pairformer_blocks: 1", "pairformer_blocks: 0", "network.pairformer_blocks: at least 1 is needed"),

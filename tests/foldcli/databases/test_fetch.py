@@ -204,7 +204,7 @@ def test_disk_space_is_checked_first(
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr("shutil.disk_usage", lambda path: usage(0, 0, (64 << 20) + 5 * len(fasta) - 1))
     reporter = FetchReporter(lambda line: None, lambda title: progress_bar(title, "B"))
-    with pytest.raises(MissingError, match="GB of disk space"):
+    with pytest.raises(MissingError, match=r"need about 64\.9 MB of disk space, and 64\.\d MB are free"):
         fetch_database(settings, reporter)
     assert not list(tmp_path.glob("db*"))
     monkeypatch.setattr("shutil.disk_usage", lambda path: usage(0, 0, (64 << 20) + 5 * len(fasta)))
@@ -232,6 +232,8 @@ def test_the_table_and_its_extension(tmp_path: Path) -> None:
         ("[own]\nurl = 'https://x.org/a'\nkind = 'hhm'", "kind: expected fasta"),
         ("[own]\nurl = 'https://x.org/a'\nkind = 'mmseqs'", "needs a member"),
         ("[own]\nurl = 3", "url: unexpected value 3"),
+        ("[own]\nurl = 'https://x.org/a'\nexpansion = nan", "expansion: expected a number from 0"),
+        ("[own]\nurl = 'https://x.org/a'\nexpansion = -1", "expansion: expected a number from 0"),
         ("[own]\nurl = 'https:///a'", "is not a valid address"),
     ],
 )

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from foldcli.msa_server.service import read_secrets
+from msa.gpu.device.hardware import has_nvidia_hardware
 from tests.command_process import run_foldcli
 from tests.foldcli.exports.conftest import UBIQUITIN
 from tests.foldcli.msa_server.conftest import TIMEOUT, Client
@@ -90,6 +92,9 @@ def test_killed_server_continues_and_clients_may_disappear(
         (["db", "--socket", "s", "--max-waiting", "3"], 2, "--max-waiting is for --http."),
         (["db", "db", "--http", "127.0.0.1:0"], 2, "db is given twice."),
         (["db", "--http", "127.0.0.1:0", "--auth", "users"], 3, "users:2: expected name:secret"),
+        (["db", "--http", "127.0.0.1:0", "--auth", "twice"], 3, "twice:2: 'ada' has a line already"),
+        (["db", "--http", "127.0.0.1:0", "--auth", "latin"], 3, "latin:1: not UTF-8"),
+        (["db", "--http", f"{'é' * 80}:0"], 2, "expected HOST:PORT"),
         (["db", "--http", "127.0.0.1:0"], 4, "db: no such"),
     ],
 )
@@ -99,5 +104,23 @@ def test_wrong_arguments(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("FOLDCLI_CACHE", str(tmp_path / "cache"))
     (tmp_path / "users").write_text("# users\nada\n")
+    (tmp_path / "twice").write_text("ada: s\nada:t\n")
+    (tmp_path / "latin").write_bytes("ada:é".encode("latin-1"))
     result = run_foldcli(["serve", *arguments, "--device", "cpu"])
     assert result.returncode == code and message in result.stderr, result.stderr
+
+
+def test_secrets_have_no_spaces_around_them(tmp_path: Path) -> None:
+    (tmp_path / "users").write_text("# users\r\nada: s:1 \r\n\nbob:t2")
+    assert read_secrets(tmp_path / "users") == {"ada": "s:1", "bob": "t2"}
+
+
+@pytest.mark.skipif(has_nvidia_hardware(), reason="has a GPU")
+def test_missing_gpu_is_found_before_the_database_is_converted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FOLDCLI_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "db.fasta").write_text(f">a\n{UBIQUITIN}\n")
+    result = run_foldcli(["serve", tmp_path / "db.fasta", "--http", "127.0.0.1:0", "--device", "cuda"])
+    assert result.returncode == 4 and "this machine has no NVIDIA GPU\n" in result.stderr
+    assert not (tmp_path / "cache" / "databases").exists()

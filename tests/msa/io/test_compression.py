@@ -7,6 +7,7 @@ import lzma
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -136,3 +137,13 @@ def test_hidden_files_are_not_listed(tmp_path: Path, kind: str) -> None:
     for name in ("b.fasta", "._b.fasta", ".git", "a"):
         (tmp_path / name).touch()
     assert [path.name for path in list_folder(tmp_path)] == ["a", "b.fasta"]
+
+
+@pytest.mark.parametrize("compress", [bytes, gzip.compress])
+def test_lines_that_end_with_cr_alone_are_named(tmp_path: Path, compress: Callable[[bytes], bytes]) -> None:
+    (tmp_path / "mac").write_bytes(compress(b">a\rMK\r"))
+    with pytest.raises(InputError, match=r"mac: its lines end with CR alone: convert them"):
+        read_bytes(tmp_path / "mac")
+    for content in (b">a\r\nMK\r\n", b">a\r", b"\0\r\1"):
+        (tmp_path / "other").write_bytes(content)
+        assert read_bytes(tmp_path / "other") == content
