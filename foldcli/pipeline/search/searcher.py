@@ -216,7 +216,7 @@ class DatabaseSource:
             )
 
     def make_searcher(self, database: TargetDatabase, gpu_share: float = 0.9) -> LocalSearcher:
-        """Open the search engine for an opened database, if it is the only one; see `make_joined` for several.
+        """Open the engine for an opened database, if it is the only one; see `make_joined` for several.
 
         Raises:
             GpuUnavailable: the requested GPU cannot be used.
