@@ -29,6 +29,15 @@ def test_the_glossary_names_definitions(root: Path) -> None:
     assert len(NAME_IN_FILE.findall(glossary)) >= 15
 
 
+def test_functions_of_one_target_exist(root: Path) -> None:
+    page = (root / "docs/architecture.md").read_text()
+    steps = page.partition("## One target, function by function")[2].partition("\n## ")[0]
+    names = re.findall(r"`((?:\w+\.)+\w+)`", steps.partition("1. ")[2])
+    names.remove("done.json")
+    assert len(names) >= 15
+    assert not [name for name in names if not is_defined(root, f"foldcli.pipeline.{name}")]
+
+
 def test_dotted_names_in_the_source_exist(root: Path) -> None:
     missing = [
         f"{path.relative_to(root)}: {name}"

@@ -14,6 +14,11 @@ targets ahead of the next stage:
 The network is what a run waits for. The state of a target is on the disk: staged files in its work folder,
 each with the fingerprint of what it depends on, so that an interrupted run continues. done.json, written
 last, marks a finished target. A run holds a target's lock while a stage works on it.
+
+The lock is released between the search and the features, because many searched targets wait there. Another
+run may finish the target meanwhile, so it is planned three times: without a lock, to leave out finished
+targets (`JobPreparation.skip_finished`); locked for the search (`TargetSearch.search_ahead`); and locked
+again for its features and models (`JobPreparation.prepare`). The last two call `JobPreparation.begin_target`.
 """
 
 import contextlib

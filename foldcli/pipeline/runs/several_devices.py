@@ -8,42 +8,60 @@ from contextlib import AbstractContextManager
 from functools import partial
 from itertools import chain, islice
 from threading import Event, Lock
-from typing import Generic, TypeVar
 
 from foldcli.outputs.target import TargetRun
 from foldcli.pipeline.network.device_workers import DeviceWorker
 from foldcli.pipeline.processes.background import run_concurrently
 from foldcli.pipeline.results.stage import ResultStage
 from foldcli.pipeline.runs.network_stage import NetworkStage
-from foldcli.pipeline.runs.preparation import JobPreparation, TargetStep
+from foldcli.pipeline.runs.preparation import JobPreparation, PreparedTarget, TargetStep
 from foldcli.pipeline.runs.state import RunState
 from msa.base.errors import MissingError
-
-T = TypeVar("T")
 
 # seconds that the threads of interrupted workers have to end
 _GRACE_SECONDS = 15.0
 
 
 class SharedTargets:
-    """Targets that several threads take from one iterator; iterating takes the next ones."""
+    """Targets that several threads take, prepared ahead for all of them; each takes one when it needs it.
 
-    def __init__(self, targets: Iterator[TargetRun]) -> None:
-        self._targets, self._lock = targets, Lock()
+    Args:
+        targets: the targets.
+        prepare: returns an iterator of prepared targets; called again at its end, because targets may have
+            been given back. It takes targets in one thread.
+    """
+
+    def __init__(
+        self,
+        targets: Iterator[TargetRun],
+        prepare: Callable[[Iterator[TargetRun]], Iterator[PreparedTarget]],
+    ) -> None:
+        self._targets, self._prepare, self._lock = targets, prepare, Lock()
         self._returned: deque[TargetRun] = deque()
+        self._prepared = prepare(self._unprepared())
 
-    def __iter__(self) -> Iterator[TargetRun]:
+    def __iter__(self) -> Iterator[PreparedTarget]:
         while True:
             with self._lock:
-                target = self._returned.popleft() if self._returned else next(self._targets, None)
+                if (item := next(self._prepared, None)) is None:
+                    self._prepared = self._prepare(self._unprepared())
+                    item = next(self._prepared, None)
+            if item is None:
+                return
+            yield item
+            del item
+
+    def _unprepared(self) -> Iterator[TargetRun]:
+        """Yield the targets that are not taken; those that were given back come first."""
+        while True:
+            target = self._returned.popleft() if self._returned else next(self._targets, None)
             if target is None:
                 return
             yield target
 
     def give_back(self, target: TargetRun) -> None:
         """Return a target that was taken, so that another thread takes it."""
-        with self._lock:
-            self._returned.append(target)
+        self._returned.append(target)
 
     def __bool__(self) -> bool:
         """Return True if targets have been given back and not taken again."""
@@ -56,29 +74,6 @@ def no_usable_worker() -> MissingError:
         "the workers of all devices have ended twice",
         "See the messages above; run the same command again to continue.",
     )
-
-
-class SharedIterator(Generic[T]):
-    """An iterator that several threads consume; each takes the next item when it needs one.
-
-    Args:
-        begin: returns the iterator; called again when it is exhausted, because targets may be given back.
-    """
-
-    def __init__(self, begin: Callable[[], Iterator[T]]) -> None:
-        self._begin, self._lock = begin, Lock()
-        self._items = begin()
-
-    def __iter__(self) -> Iterator[T]:
-        while True:
-            with self._lock:
-                if (item := next(self._items, None)) is None:
-                    self._items = self._begin()
-                    item = next(self._items, None)
-            if item is None:
-                return
-            yield item
-            del item
 
 
 def share_targets(
@@ -174,15 +169,15 @@ def _run_workers(
     A worker gets the next target when it can start it. At the end of the run, none has a target waiting while
     another one is idle.
     """
-    shared, count = SharedTargets(targets), len(workers)
-    prepared = SharedIterator(lambda: preparation.prepare_for_workers(shared, count))
+    count = len(workers)
+    shared = SharedTargets(targets, lambda remaining: preparation.prepare_for_workers(remaining, count))
 
     def run_worker(worker: DeviceWorker) -> None:
         """Run targets on one worker until there are none left, or the worker is not usable."""
         taken_targets: list[TargetRun] = []
 
         def work() -> Iterator[TargetStep]:
-            for target, steps in prepared:
+            for target, steps in shared:
                 taken_targets.append(target)
                 yield from steps
 
@@ -196,5 +191,5 @@ def _run_workers(
                 shared.give_back(target)
 
     share_targets(workers, shared, run_worker, state.stop)
-    if not any(worker.usable for worker in workers) and next(iter(prepared), None) is not None:
+    if not any(worker.usable for worker in workers) and next(iter(shared), None) is not None:
         raise no_usable_worker()

@@ -2,23 +2,20 @@
 
 import json
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from features.complexes.pairing import PairingSettings
 from foldcli.families.registry import family_of
+from foldcli.families.settings import Source
 from foldcli.logs import logger
 from foldcli.outputs.layout import LayoutName, TargetFiles
 from foldcli.outputs.methods import RunMethods
+from foldcli.outputs.model_files import ModelResult
+from foldcli.pipeline.targets.settings import OutputSettings
 from foldcli.version import VERSION
 from msa.base.atomic import atomic_write
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from features.complexes.pairing import PairingSettings
-    from foldcli.families.settings import Source
-    from foldcli.outputs.model_files import ModelResult
-    from foldcli.pipeline.targets.settings import OutputSettings
 
 
 @dataclass(frozen=True)
@@ -29,12 +26,12 @@ class RunDescription:
         database: the searched database in words; None without a search.
     """
 
-    output: "OutputSettings"
+    output: OutputSettings
     predict: Any
-    sources: "Sequence[Source]"
+    sources: Sequence[Source]
     num_targets: int
     use_templates: bool
-    pairing: "PairingSettings"
+    pairing: PairingSettings
     database: str | None
 
 
@@ -68,7 +65,7 @@ class Layout:
     def log_query(self, name: str, number: int, count: int, residues: int) -> None:
         """Log the beginning of target `number` of `count`."""
 
-    def log_model(self, name: str, result: "ModelResult", is_only: bool, untrained: bool) -> None:
+    def log_model(self, name: str, result: ModelResult, is_only: bool, untrained: bool) -> None:
         """Log a model of a target, unless it is its only one.
 
         Args:
@@ -81,10 +78,10 @@ class Layout:
             description = result.describe(untrained)
             logger.info("%s: %s: %s, %.1f s", name, result.tag, description, result.seconds)
 
-    def log_ranking(self, ranked: "list[ModelResult]", rank_by: str) -> None:
+    def log_ranking(self, ranked: list[ModelResult], rank_by: str) -> None:
         """Log the ranking of a target's models, best first."""
 
-    def finish_target(self, files: TargetFiles, ranked: "list[ModelResult]") -> None:
+    def finish_target(self, files: TargetFiles, ranked: list[ModelResult]) -> None:
         """Write the additional files of a target.
 
         Args:
@@ -120,11 +117,11 @@ class ColabFoldLayout(Layout):
         """Log ColabFold's line about the beginning of a target."""
         logger.info("Query %d/%d: %s (length %d)", number, count, name, residues)
 
-    def log_model(self, name: str, result: "ModelResult", is_only: bool, untrained: bool) -> None:
+    def log_model(self, name: str, result: ModelResult, is_only: bool, untrained: bool) -> None:
         """Log ColabFold's line about a predicted model."""
         logger.info("%s took %.1fs (%d recycles)", result.tag, result.seconds, result.num_recycles)
 
-    def log_ranking(self, ranked: "list[ModelResult]", rank_by: str) -> None:
+    def log_ranking(self, ranked: list[ModelResult], rank_by: str) -> None:
         """Log ColabFold's lines about the ranking of a target's models, best first."""
         automatic = "plddt" if ranked[0].iptm is None else "multimer"
         logger.info("reranking models by '%s' metric", automatic if rank_by == "auto" else rank_by)
@@ -134,7 +131,7 @@ class ColabFoldLayout(Layout):
             confidence = "pLDDT" if result.copied_from is None else "expected_lDDT"
             logger.info("rank_%03d_%s %s=%.3g%s%s", rank, result.tag, confidence, result.plddt, ptm, iptm)
 
-    def finish_target(self, files: TargetFiles, ranked: "list[ModelResult]") -> None:
+    def finish_target(self, files: TargetFiles, ranked: list[ModelResult]) -> None:
         """Write the best model's predicted aligned error in AlphaFold DB's format, then NAME.done.txt."""
         scores = json.loads(files.model_path("scores", 1, ranked[0].tag).read_text())
         aligned_error = files.path("aligned_error")

@@ -24,6 +24,7 @@ from foldcli.pipeline.network.device import NetworkMemory
 from foldcli.pipeline.network.device_workers import DeviceWorker, WorkerSettings
 from foldcli.pipeline.network.job_runners import LocalRunner
 from foldcli.pipeline.network.predictor import Predictor
+from foldcli.pipeline.network.start import Startup
 from foldcli.pipeline.prepare.sampling_process import SamplingProcesses
 from foldcli.pipeline.runs import several_devices
 from foldcli.pipeline.runs.run import run_targets
@@ -77,7 +78,7 @@ def run(
     devices = tiny_workers(predictor, workers)
     settings = RunSettings(
         output, features, predictor, identities, workers=devices, devices_per_target=per_target,
-        sampling=SamplingProcesses(sampling) if sampling else None,
+        startup=Startup(sampling=SamplingProcesses(sampling) if sampling else None),
     )  # fmt: skip
     folder.mkdir(exist_ok=True)
     failures = Failures(folder, Shard())
@@ -344,7 +345,7 @@ class FaultyWorker:
 
 def share(workers: list[Any], count: int, stop: Event, fault: BaseException | None = None) -> None:
     targets: Any = [Target(number) for number in range(count)]
-    shared = SharedTargets(iter(targets))
+    shared: Any = SharedTargets(iter(targets), iter)
 
     def run(worker: Any) -> None:
         for target in shared:
