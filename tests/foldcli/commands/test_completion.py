@@ -1,6 +1,7 @@
 """Shell completion, through the protocol of each shell and in the shells themselves."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -79,37 +80,32 @@ def test_completion_loads_nothing_heavy(shell_environment: dict[str, str]) -> No
     assert "foldcli.commands.fold" in loaded and not HEAVY & set(loaded)
 
 
-def test_bash_completes_with_the_documented_line(shell_environment: dict[str, str], root: Path) -> None:
-    line = 'eval "$(_FOLDCLI_COMPLETE=bash_source foldcli)"'
-    assert line in (root / "docs/completion.md").read_text()
-    script = f"""{line}
+BASH = """{line}
 complete -p foldcli
 COMP_WORDS=(foldcli fold --lay) COMP_CWORD=2
 _foldcli_completion foldcli
 echo "${{COMPREPLY[@]}}"
 """
-    result = subprocess.run(["bash", "-c", script], env=shell_environment, capture_output=True, text=True)
-    assert result.stdout.splitlines()[-1] == "--layout", result.stderr
-    assert "-F _foldcli_completion foldcli" in result.stdout
 
 
-@pytest.mark.skipif(shutil.which("fish") is None, reason="needs fish")
-def test_fish_completes_with_the_documented_line(shell_environment: dict[str, str], root: Path) -> None:
-    line = "_FOLDCLI_COMPLETE=fish_source foldcli | source"
+@pytest.mark.parametrize(
+    ("shell", "line", "script", "expected"),
+    [
+        ("bash", 'eval "$(_FOLDCLI_COMPLETE=bash_source foldcli)"', BASH,
+         r"complete .*-F _foldcli_completion foldcli\n--layout"),
+        ("fish --no-config", "_FOLDCLI_COMPLETE=fish_source foldcli | source",
+         "{line}; complete -C 'foldcli fold --lay'", r"--layout(\t.*)?"),
+        ("zsh -f", 'eval "$(_FOLDCLI_COMPLETE=zsh_source foldcli)"',
+         "autoload -U compinit; compinit -u -D; {line}; echo $_comps[foldcli]", "_foldcli_completion"),
+    ],
+)  # fmt: skip
+def test_shell_completes_with_the_documented_line(
+    shell: str, line: str, script: str, expected: str, shell_environment: dict[str, str], root: Path
+) -> None:
+    program, *options = shell.split()
+    if shutil.which(program) is None:
+        pytest.skip(f"needs {program}")
     assert line in (root / "docs/completion.md").read_text()
-    script = f"{line}; complete -C 'foldcli fold --lay'"
-    result = subprocess.run(
-        ["fish", "--no-config", "-c", script], env=shell_environment, capture_output=True, text=True
-    )
-    assert [each.split("\t")[0] for each in result.stdout.splitlines()] == ["--layout"], result.stderr
-
-
-@pytest.mark.skipif(shutil.which("zsh") is None, reason="needs zsh")
-def test_zsh_accepts_the_documented_line(shell_environment: dict[str, str], root: Path) -> None:
-    line = 'eval "$(_FOLDCLI_COMPLETE=zsh_source foldcli)"'
-    assert line in (root / "docs/completion.md").read_text()
-    script = f"autoload -U compinit; compinit -u -D; {line}; echo $_comps[foldcli]"
-    result = subprocess.run(
-        ["zsh", "-f", "-c", script], env=shell_environment, capture_output=True, text=True
-    )
-    assert result.stdout.strip() == "_foldcli_completion", result.stderr
+    command = [program, *options, "-c", script.format(line=line)]
+    result = subprocess.run(command, env=shell_environment, capture_output=True, text=True)
+    assert re.fullmatch(expected, result.stdout.strip()), result.stdout + result.stderr

@@ -48,18 +48,12 @@ def test_no_process_starts_in_vain(started: list[Service], monkeypatch: pytest.M
     assert not started
 
 
-def test_compiler_that_hangs_is_ended(started: list[Service], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernels, "_MAX_SILENCE", 0.2)
-    request = KernelRequest("NVIDIA H200", (9, 0), (model_config("model_1_ptm"),), "bf16", 1)
-    compilation = KernelCompilation(request, [], lambda done, total: None)
-    started[0].process.send_signal(signal.SIGSTOP)
-    assert compilation.wait().error == "its process was killed by SIGKILL"
-
-
-def test_process_that_has_ended_is_an_error_of_the_compilation(
-    started: list[Service],
+@pytest.mark.parametrize(("sent", "silence"), [(signal.SIGSTOP, 0.2), (signal.SIGKILL, 600.0)])
+def test_compiler_that_hangs_or_has_ended_is_an_error_of_the_compilation(
+    sent: signal.Signals, silence: float, started: list[Service], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(kernels, "_MAX_SILENCE", silence)
     request = KernelRequest("NVIDIA H200", (9, 0), (model_config("model_1_ptm"),), "bf16", 1)
     compilation = KernelCompilation(request, [], lambda done, total: None)
-    started[0].process.kill()
+    started[0].process.send_signal(sent)
     assert compilation.wait().error == "its process was killed by SIGKILL"
