@@ -266,7 +266,10 @@ def measure_network(
     chunk = None
     if on_gpu:
         size = PassSize.from_features(network, features, case.ranks)
-        chunk = plan_memory(config, size, torch.cuda.mem_get_info(device)[0]).chunk_elements
+        plan = plan_memory(config, size, torch.cuda.mem_get_info(device)[0])
+        chunk = plan.chunk_elements
+        if isinstance(network, ParallelAlphaFold):
+            network.parallel_trunk.graphs_fit = plan.graphs
         torch.cuda.reset_peak_memory_stats()
     tensors = feature_tensors(features, 0, device)
 

@@ -74,19 +74,24 @@ class AlphaFold2Network:
         return features
 
     def plan_parts(self, work: NetworkJob, memory: DeviceMemory) -> PartsPlan:
-        """Return the chunk size of the passes; see `SharedNetwork`."""
+        """Return the chunk size of the passes, and 1 if CUDA graphs fit; see `SharedNetwork`."""
         plan = plan_passes(memory, self.model, work.sample)
         if plan is None:
-            return PartsPlan([CPU_CHUNK_ELEMENTS])
+            return PartsPlan([CPU_CHUNK_ELEMENTS, 1])
         refused = memory.strict and plan.peak_bytes > plan.available_bytes
         return PartsPlan(
-            [plan.chunk_elements], f"{work.sample['aatype'].shape[-1]} residues: {plan}", not refused
+            [plan.chunk_elements, int(plan.graphs)],
+            f"{work.sample['aatype'].shape[-1]} residues: {plan}",
+            not refused,
         )
 
     def predict(self, work: NetworkJob, parts: Sequence[int]) -> Prediction:
         """Run the passes of a job, without refinement; see `SharedNetwork`."""
-        prediction = predict(self.model, work.sample, self.recycling(work), work.progress, parts[0])
-        error = self.model.graph_error if isinstance(self.model, ParallelAlphaFold) else ""
+        chunk_elements, graphs_fit = parts
+        assert isinstance(self.model, ParallelAlphaFold)
+        self.model.parallel_trunk.graphs_fit = bool(graphs_fit)
+        prediction = predict(self.model, work.sample, self.recycling(work), work.progress, chunk_elements)
+        error = self.model.graph_error
         if error and not self._slow and self.predict_together is not None:
             logger.warning("no CUDA graphs, so several GPUs are slower: %s", error.splitlines()[0])
             self._slow = True

@@ -109,7 +109,7 @@ class PartsPlan:
     """The parts in which several processes run a job together.
 
     Args:
-        parts: sizes of the parts; smaller numbers need less memory.
+        parts: sizes of the parts, and choices; smaller numbers need less memory.
         fits: whether the job may be tried.
     """
 

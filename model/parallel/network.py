@@ -31,6 +31,9 @@ class ParallelAlphaFold(AlphaFold):
     Args:
         network: the network with its parameters, which this one takes over and changes.
         group: the ranks.
+
+    Attributes:
+        parallel_trunk: the trunk, which decides about CUDA graphs.
     """
 
     def __init__(self, network: AlphaFold, group: RankGroup) -> None:

@@ -60,10 +60,11 @@ class ParallelTrunk:
 
     Attributes:
         graphs: the blocks of both stacks.
+        graphs_fit: whether memory allows graphs; the same on all ranks.
     """
 
     def __init__(self, trunk: Trunk, group: RankGroup) -> None:
-        self.trunk, self.group = trunk, group
+        self.trunk, self.group, self.graphs_fit = trunk, group, True
         self._extra, self._evoformer = map(
             _evoformer_blocks, (trunk.extra_msa_stack, trunk.evoformer_iteration)
         )
@@ -160,7 +161,7 @@ class ParallelTrunk:
         keep_msa: bool = True,
     ) -> tuple[torch.Tensor | None, torch.Tensor]:
         """Run a stack, as graphs if possible; see `run_stack`."""
-        if not self.group.can_be_captured:
+        if not (self.graphs_fit and self.group.can_be_captured):
             graphs.release()
             return run_stack(blocks, shard, msa, pair, keep_msa=keep_msa)
         sequences = pair.new_empty(shard.sequences.total, 0)

@@ -5,7 +5,7 @@ rows × residues are neglected.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -48,6 +48,7 @@ class PassSize:
         in_place: whether the kernels add updates without storing them first; the fused kernels do.
         alignment_rows: number of alignment rows that multimer networks sample from; 0 for others.
         ranks: number of devices that a pass is divided among (`model.parallel`).
+        graphs: whether blocks of short proteins are replayed as CUDA graphs.
     """
 
     residues: int
@@ -58,6 +59,7 @@ class PassSize:
     in_place: bool = True
     alignment_rows: int = 0
     ranks: int = 1
+    graphs: bool = True
 
     def per_rank(self, count: int) -> int:
         """Return the largest number of elements that a rank has of an axis of `count` elements."""
@@ -66,6 +68,8 @@ class PassSize:
     @property
     def uses_graphs(self) -> bool:
         """True if blocks are replayed as CUDA graphs on GPUs."""
+        if not self.graphs:
+            return False
         if self.ranks == 1:
             return self.residues <= MAX_GRAPH_RESIDUES
         return exchange_pieces(self.residues, self.ranks) == 1
@@ -117,11 +121,13 @@ class MemoryPlan:
         chunk_elements: argument of `cuda.fused.chunking.chunk_budget`.
         peak_bytes: expected peak memory without parameters.
         available_bytes: free memory that the plan is based on.
+        graphs: whether several ranks may use CUDA graphs.
     """
 
     chunk_elements: int
     peak_bytes: int
     available_bytes: int
+    graphs: bool = True
 
     def __str__(self) -> str:
         return (
@@ -134,8 +140,9 @@ def plan_memory(config: ModelConfig, size: PassSize, available_bytes: int) -> Me
     """Choose the largest useful chunk size that fits into memory.
 
     Triangle multiplication stores two factors of the pair representation's size in any case, so chunks as
-    large as both do not raise the peak. If even the smallest chunks do not fit, the plan uses them anyway:
-    the estimate may be too high, and otherwise the allocator reports the failure.
+    large as both do not raise the peak. Several ranks use CUDA graphs if these fit with such chunks. If even
+    the smallest chunks do not fit, the plan uses them anyway: the estimate may be too high, and otherwise the
+    allocator reports the failure.
 
     Args:
         config: the network's architecture.
@@ -146,10 +153,12 @@ def plan_memory(config: ModelConfig, size: PassSize, available_bytes: int) -> Me
     factors = 2 * size.per_rank(size.residues) * size.residues * pair.multiplication_channels
     chunk = max(DEFAULT_CHUNK_ELEMENTS, factors)
     limit = usable_bytes(size, available_bytes)
+    if size.ranks > 1 and estimate_peak_bytes(config, size, chunk) > limit:
+        size = replace(size, graphs=False)
     while chunk > MIN_CHUNK_ELEMENTS and estimate_peak_bytes(config, size, chunk) > limit:
         chunk //= 2
     chunk = max(MIN_CHUNK_ELEMENTS, chunk)
-    return MemoryPlan(chunk, estimate_peak_bytes(config, size, chunk), available_bytes)
+    return MemoryPlan(chunk, estimate_peak_bytes(config, size, chunk), available_bytes, size.graphs)
 
 
 def usable_bytes(size: PassSize, available_bytes: int) -> int:
