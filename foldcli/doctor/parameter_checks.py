@@ -1,8 +1,8 @@
 """Checks of parameters, which each family of networks knows how to find."""
 
 from foldcli.doctor.result import CheckContext, CheckResult, CheckStatus
-from foldcli.families.base import ParametersFinding
 from foldcli.families.registry import find_family
+from foldcli.families.reporting import ParametersFinding
 from foldcli.params.openfold3 import OPENFOLD3
 from model.errors import ParametersError, ParametersMissing
 from msa.base.errors import MissingError

@@ -3,24 +3,27 @@
 import hashlib
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import click
 
 from features.assembly.job import Job as MoleculeJob
 from features.assembly.job import Polymer
 from features.assembly.job_json import job_to_json
-from foldcli.families.base import Estimate, Family, InstalledParameters, ParametersFinding, PlanHeading
-from foldcli.families.protocols import DeviceMemory, FeatureServices
+from foldcli.families.base import Family
+from foldcli.families.protocols import AlignmentRequest, DeviceMemory, FeatureServices, Network
+from foldcli.families.reporting import Estimate, InstalledParameters, ParametersFinding, PlanHeading
 from foldcli.families.settings import Job, JobSettings, NetworkOptions
 from foldcli.inputs.molecules.prepared import Preparation, PreparedJob, find_prepared_targets
 from foldcli.inputs.queries import QuerySources
-from foldcli.inputs.screen import Background
+from foldcli.inputs.screen import Background, find_screen_targets
+from foldcli.inputs.targets import approximate_length
 from foldcli.options.common import value_or_default
 from foldcli.outputs.all_atom.models import ALL_ATOM_MODELS
 from foldcli.outputs.model_files import ModelOrigin, ModelWriter
@@ -35,13 +38,18 @@ from foldcli.params.openfold3 import (
     openfold3_folder,
 )
 from model.alphafold3.config import DEEPMIND
+from model.prediction import Prediction
 from msa.base.digests import file_sha256
 from msa.base.errors import InputError, MissingError
 from msa.io.fasta import FastaRecord
 
 if TYPE_CHECKING:
     from features.assembly.tokens import JobSize
+    from foldcli.families.all_atom_inputs import AllAtomInputs, AllAtomSample, PreparedInputs
     from foldcli.inputs.failures import Failures
+
+# what a run predicts: a job, or one that `cache-features` has prepared
+MoleculeTarget: TypeAlias = MoleculeJob | PreparedJob
 
 # more do not fit on eight GPUs of 80 GB; the plan of a job's memory refuses what does not fit on those in use
 MAX_TOKENS = 16384
@@ -129,7 +137,9 @@ class AllAtomSettings(JobSettings):
         } | ({"dropout": True} if self.dropout else {})
 
 
-class AllAtom(Family):
+class AllAtom(
+    Family[MoleculeTarget, AllAtomSource, "AllAtomInputs | PreparedInputs", "AllAtomSample", AllAtomSettings]
+):
     """All-atom networks; a target is a job of any molecules (`features.assembly.job.Job`)."""
 
     name: ClassVar[str] = "all_atom"
@@ -210,15 +220,15 @@ class AllAtom(Family):
         """Import torch, and most of what a prediction needs."""
         import foldcli.families.all_atom_networks  # noqa: F401
 
-    def read_queries(self, sources: QuerySources, failures: "Failures") -> list[tuple[str, MoleculeJob]]:
+    def read_queries(self, sources: QuerySources, failures: "Failures") -> list[tuple[str, MoleculeTarget]]:
         """Read jobs of any molecules; see `foldcli.inputs.molecules.read.read_jobs`."""
         from foldcli.inputs.molecules.read import read_jobs  # imports the dictionary of components
 
-        return read_jobs(sources.inputs, failures)
+        return [*read_jobs(sources.inputs, failures)]
 
     def find_predict_targets(
         self, inputs: Sequence[str], all_cached: bool, cache: Path, failures: "Failures"
-    ) -> list[tuple[str, Any]]:
+    ) -> list[tuple[str, MoleculeTarget]]:
         """Return prepared jobs, and jobs that need no search; see `find_prepared_targets`."""
         identity = partial(self.target_identity, request=None)
         return [*find_prepared_targets(inputs, all_cached, cache, failures, identity, self.is_searched)]
@@ -230,16 +240,18 @@ class AllAtom(Family):
         sources: QuerySources,
         failures: "Failures",
         background: Background | None = None,
-    ) -> list[tuple[str, MoleculeJob]]:
+    ) -> list[tuple[str, MoleculeTarget]]:
         """Combine jobs of a file with ligands of another, or pairs of chains; see the base class."""
         from foldcli.inputs.molecules import ligands, read
 
         if pairs is None and len(files) == 2 and ligands.is_ligand_file(files[1]):
             if background is not None:
                 raise InputError("--background draws pairs of protein chains, not of proteins and ligands")
-            proteins = self.read_queries(replace(sources, inputs=files[:1]), failures)
-            return ligands.screen_jobs(proteins, ligands.read_ligands(files[1], failures))
-        complexes = super().read_screen(files, pairs, sources, failures, background)
+            proteins = read.read_jobs(files[:1], failures)
+            return [*ligands.screen_jobs(proteins, ligands.read_ligands(files[1], failures))]
+        complexes = find_screen_targets(
+            files, pairs, sources.comp_bias_corr, sources.matrix, failures, background
+        )
         return [
             (name, replace(read.job_of_query(target, target.path), name=name)) for name, target in complexes
         ]
@@ -250,11 +262,11 @@ class AllAtom(Family):
             return None
         return f"the network {source.label} predicts jobs, and these are features of AlphaFold2"
 
-    def check(self, target: MoleculeJob | PreparedJob) -> None:
+    def check(self, target: MoleculeTarget) -> None:
         """Check that the molecules exist; see `Family.check`."""
         self.size(target)
 
-    def size(self, target: MoleculeJob | PreparedJob) -> int:
+    def size(self, target: MoleculeTarget) -> int:
         """Return the number of tokens; see `Family.size`."""
         target = _job(target)
         tokens = _job_size(target).tokens
@@ -263,16 +275,16 @@ class AllAtom(Family):
             raise InputError(reason, target.path, target.line)
         return tokens
 
-    def approximate_size(self, target: MoleculeJob | PreparedJob) -> int:
+    def approximate_size(self, target: MoleculeTarget) -> int:
         """Return the number of residues, and a guess of the atoms of ligands; see the base class."""
         if not isinstance(target, MoleculeJob | PreparedJob):  # `accepts` refuses it later
-            return super().approximate_size(target)
+            return approximate_length(target)
         return sum(
             len(entity.chains) * (len(entity.sequence) if isinstance(entity, Polymer) else 30)
             for entity in _job(target).entities
         )
 
-    def chains_to_search(self, target: MoleculeJob | PreparedJob) -> tuple[FastaRecord, ...]:
+    def chains_to_search(self, target: MoleculeTarget) -> tuple[FastaRecord, ...]:
         """Return the proteins without an alignment of their own; see `Family.chains_to_search`."""
         if isinstance(target, PreparedJob):
             return ()
@@ -281,7 +293,7 @@ class AllAtom(Family):
             for polymer in target.proteins_to_search()
         )
 
-    def target_identity(self, target: MoleculeJob | PreparedJob, request: Any) -> dict[str, Any]:
+    def target_identity(self, target: MoleculeTarget, request: AlignmentRequest | None) -> dict[str, Any]:
         """Return the molecules, and the fingerprints of alignments; see `Family.target_identity`."""
         if isinstance(target, PreparedJob):
             return target.identity
@@ -295,7 +307,9 @@ class AllAtom(Family):
         """Return True."""
         return True
 
-    def inputs(self, target: TargetRun, features: FeatureServices, with_templates: bool) -> Any:
+    def inputs(
+        self, target: TargetRun, features: FeatureServices, with_templates: bool
+    ) -> "AllAtomInputs | PreparedInputs":
         """Return the job with its alignments, and its templates; see `Family.inputs`."""
         from foldcli.families.all_atom_inputs import load_inputs, load_prepared
 
@@ -304,7 +318,11 @@ class AllAtom(Family):
         return load_inputs(target, features, self.chains_to_search(target.input), with_templates)
 
     def prepare(
-        self, target: TargetRun, features: FeatureServices, request: Any, seeds: Sequence[int]
+        self,
+        target: TargetRun,
+        features: FeatureServices,
+        request: AlignmentRequest | None,
+        seeds: Sequence[int],
     ) -> bool:
         """Add alignments, templates and samples of a job to the cache; see `Family.prepare`."""
         from foldcli.families.all_atom_inputs import prepare_job
@@ -314,13 +332,18 @@ class AllAtom(Family):
         return prepare_job(target, features, self.chains_to_search(job), preparation, seeds)
 
     def is_prepared(
-        self, name: str, target: MoleculeJob, features: FeatureServices, request: Any, seeds: Sequence[int]
+        self,
+        name: str,
+        target: MoleculeTarget,
+        features: FeatureServices,
+        request: AlignmentRequest | None,
+        seeds: Sequence[int],
     ) -> bool:
         """Return True if the cache has the inputs of a job for these seeds; see `Family.is_prepared`."""
         return self._preparation(name, target, features, request).has(seeds)
 
     def _preparation(
-        self, name: str, job: MoleculeJob, features: FeatureServices, request: Any
+        self, name: str, job: MoleculeTarget, features: FeatureServices, request: AlignmentRequest | None
     ) -> Preparation:
         """Return the place of a job in the cache."""
         templates = None if features.templates is None else features.templates.identity()
@@ -328,20 +351,28 @@ class AllAtom(Family):
         return Preparation(features.settings.cache, name, identity, templates)
 
     def sample(
-        self, inputs: Any, job: Job, settings: AllAtomSettings, draw: Callable[..., Any] | None = None
-    ) -> Any:
+        self,
+        inputs: "AllAtomInputs | PreparedInputs",
+        job: Job,
+        settings: AllAtomSettings,
+        draw: "Callable[..., AllAtomSample] | None" = None,
+    ) -> "AllAtomSample":
         """Return the network's inputs, from the cache or added to it; see `Family.sample`."""
         from foldcli.families.all_atom_inputs import make_sample
 
         return make_sample(inputs, job.seed)
 
-    def load(self, source: AllAtomSource, settings: AllAtomSettings, device: str, arrays: Any) -> Any:
+    def load(
+        self, source: AllAtomSource, settings: AllAtomSettings, device: str, arrays: "Future[Any] | None"
+    ) -> Network:
         """Load a network; see `Family.load`."""
         from foldcli.families.all_atom_networks import load_network  # imports torch
 
         return load_network(source.parameters.file, settings, device)
 
-    def origin(self, name: str, job: Job, sample: Any, model: Any, settings: AllAtomSettings) -> ModelOrigin:
+    def origin(
+        self, name: str, job: Job, sample: "AllAtomSample", model: Prediction, settings: AllAtomSettings
+    ) -> ModelOrigin:
         """Return what the files of a model say about it; see `Family.origin`."""
         network = (
             f"{job.source.label} ({job.source.config_name}), seed {job.seed:03d}, "
@@ -384,7 +415,7 @@ class AllAtom(Family):
     def estimate(
         self,
         size: int,
-        target: MoleculeJob | PreparedJob,
+        target: MoleculeTarget,
         sources: Sequence[AllAtomSource],
         loaded: Sequence[AllAtomSource],
         settings: AllAtomSettings,
@@ -406,7 +437,7 @@ class AllAtom(Family):
         )
 
 
-def _job(target: MoleculeJob | PreparedJob) -> MoleculeJob:
+def _job(target: MoleculeTarget) -> MoleculeJob:
     return target.job if isinstance(target, PreparedJob) else target
 
 

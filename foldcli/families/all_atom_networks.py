@@ -10,7 +10,6 @@ import numpy as np
 import torch
 
 from features.assembly.tokens import JobSize
-from foldcli.families.estimates import interpolate_seconds, measure_matrix_products
 from foldcli.families.protocols import DeviceMemory, NetworkJob, PartsPlan
 from foldcli.logs import logger
 from foldcli.outputs.all_atom.prediction import build_predictions, copy_samples
@@ -26,6 +25,7 @@ from model.parallel.all_atom import ParallelAlphaFold3
 from model.parallel.communication import RankGroup
 from model.planning.alphafold3 import SMALLEST, MemoryPlan, PredictionSize, plan_prediction
 from model.planning.memory_plan import CPU_CHUNK_ELEMENTS
+from model.planning.pass_time import interpolate_seconds, measure_matrix_products
 from model.prediction import Prediction
 
 # GPU → tokens, seconds of a cycle and of a denoising step of five samples in bfloat16, with 1,024 rows and

@@ -2,11 +2,12 @@
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias
 
 import numpy as np
 
@@ -15,15 +16,18 @@ from features.alphafold2.sampling import SamplingSettings, mask_columns, sample_
 from features.cache.cache import read_entry
 from features.chemistry.residues import check_foldable
 from features.complexes.features import complex_features
-from foldcli.families.base import Estimate, Family, InstalledParameters, ParametersFinding, PlanHeading
-from foldcli.families.protocols import DeviceMemory, FeatureServices, Templates
+from foldcli.families.base import Family, SampleT
+from foldcli.families.protocols import AlignmentRequest, DeviceMemory, FeatureServices, Network, Templates
+from foldcli.families.reporting import Estimate, InstalledParameters, ParametersFinding, PlanHeading
 from foldcli.families.settings import Job, NetworkOptions, PredictSettings
 from foldcli.fingerprints import fingerprint
 from foldcli.inputs.alignment_targets import AlignmentTarget
 from foldcli.inputs.cached_targets import CachedTarget, read_complex_entry
 from foldcli.inputs.complexes import Complex
 from foldcli.inputs.names import ENTRY_SUFFIX
-from foldcli.inputs.targets import is_complex
+from foldcli.inputs.queries import QuerySources, read_named_queries
+from foldcli.inputs.screen import Background, find_screen_targets
+from foldcli.inputs.targets import TargetInput, approximate_length, find_predict_targets, is_complex
 from foldcli.logs import logger
 from foldcli.outputs.model_files import ModelOrigin
 from foldcli.outputs.target import TargetRun
@@ -36,14 +40,20 @@ from foldcli.params.parameters import (
     installed_parameters,
     network_kinds,
 )
-from model.alphafold2.modules.config import model_config
+from model.alphafold2.modules.config import ModelConfig, model_config
 from model.chains import chain_names, chain_slices
 from model.checkpoints.deepmind import read_arrays
+from model.prediction import Prediction
 from msa.base.digests import file_sha256
 from msa.base.errors import InputError
 from msa.io.fasta import FastaRecord
 from msa.search.search import check_query
 
+if TYPE_CHECKING:
+    from foldcli.inputs.failures import Failures
+
+# the sampled features of all passes of a job, by name
+FeatureSample: TypeAlias = dict[str, np.ndarray]
 # AlphaFold2's number of templates; their rows count towards max_seq
 TEMPLATE_SLOTS = 4
 
@@ -98,10 +108,39 @@ class AlignmentInputs:
         return given
 
 
-class AlignmentFamily(Family):
+class AlignmentFamily(
+    Family[TargetInput, ParameterSource, AlignmentInputs, SampleT, PredictSettings], Generic[SampleT]
+):
     """A family whose targets are chains and complexes of proteins: queries, alignments, cache entries."""
 
     paper: ClassVar[str] = "Jumper2021"
+
+    def read_queries(self, sources: QuerySources, failures: "Failures") -> list[tuple[str, TargetInput]]:
+        """Read chains and complexes; see `Family.read_queries`."""
+        return list(read_named_queries(sources, failures))
+
+    def find_predict_targets(
+        self, inputs: Sequence[str], all_cached: bool, cache: Path, failures: "Failures"
+    ) -> list[tuple[str, TargetInput]]:
+        """Return alignments and cache entries; see `inputs.targets.find_predict_targets`."""
+        return [*find_predict_targets(inputs, all_cached, cache, failures)]
+
+    def read_screen(
+        self,
+        files: Sequence[str],
+        pairs: str | None,
+        sources: QuerySources,
+        failures: "Failures",
+        background: Background | None = None,
+    ) -> list[tuple[str, TargetInput]]:
+        """Read chains, and combine them to complexes; see `Family.read_screen`."""
+        return [
+            *find_screen_targets(files, pairs, sources.comp_bias_corr, sources.matrix, failures, background)
+        ]
+
+    def approximate_size(self, target: TargetInput) -> int:
+        """Return residues, or bytes of an alignment; see `Family.approximate_size`."""
+        return approximate_length(target)
 
     def content(self, source: ParameterSource) -> str:
         """Return a hash of the parameters' content; see `Family.content`."""
@@ -109,12 +148,12 @@ class AlignmentFamily(Family):
 
         return content_hash(source)
 
-    def check(self, target: Any) -> None:
+    def check(self, target: TargetInput) -> None:
         """Check that a query has residues of the twenty; see `Family.check`."""
         if isinstance(target, FastaRecord):
             check_foldable(target.sequence)
 
-    def size(self, target: Any) -> int:
+    def size(self, target: TargetInput) -> int:
         """Return the number of residues of all chains; see `Family.size`."""
         if isinstance(target, Complex | FastaRecord):
             for chain in target.chains if isinstance(target, Complex) else [target]:
@@ -125,17 +164,17 @@ class AlignmentFamily(Family):
             return target.residues()
         return _residues_of_file(target)
 
-    def chains_to_search(self, target: Any) -> tuple[FastaRecord, ...]:
+    def chains_to_search(self, target: TargetInput) -> tuple[FastaRecord, ...]:
         """Return the chains of a complex; see `Family.chains_to_search`."""
         return target.chains if isinstance(target, Complex) else ()
 
-    def target_identity(self, target: Any, request: Any) -> dict[str, Any]:
+    def target_identity(self, target: TargetInput, request: AlignmentRequest | None) -> dict[str, Any]:
         """Return the request for an alignment, or the content of the input; see `Family.target_identity`."""
         if isinstance(target, CachedTarget):
             return target.identity
         if isinstance(target, FastaRecord | Complex):
             assert request is not None
-            identity: dict[str, Any] = request.identity(target)
+            identity = request.identity(target)
             if target.templates:
                 own = [None if each is None else [one.content for one in each] for each in target.templates]
                 identity |= {"own_templates": fingerprint(own)}
@@ -158,7 +197,7 @@ class AlignmentFamily(Family):
         }
 
 
-class AlphaFold2Kind(AlignmentFamily):
+class AlphaFold2Kind(AlignmentFamily[FeatureSample]):
     """A family of networks of AlphaFold2's architecture, all with `PredictSettings`."""
 
     unshared: ClassVar[str | None] = None
@@ -187,18 +226,22 @@ class AlphaFold2Kind(AlignmentFamily):
         """Import torch, and most of what a prediction needs."""
         import foldcli.families.alphafold2_networks  # noqa: F401
 
-    def kernel_configs(self, sources: Sequence[ParameterSource]) -> list[Any]:
+    def kernel_configs(self, sources: Sequence[ParameterSource]) -> list[ModelConfig]:
         """Return the architectures of all networks; see `Family.kernel_configs`."""
         return [source.config for source in sources]
 
-    def load(self, source: ParameterSource, settings: PredictSettings, device: str, arrays: Any) -> Any:
+    def load(
+        self, source: ParameterSource, settings: PredictSettings, device: str, arrays: "Future[Any] | None"
+    ) -> Network:
         """Load a network; see `Family.load`."""
         from foldcli.families.alphafold2_networks import AlphaFold2Network, load_network  # imports torch
 
         model = load_network(source, self.own_settings(settings), device, arrays)
         return AlphaFold2Network(model, self.own_settings)
 
-    def origin(self, name: str, job: Job, sample: Any, model: Any, settings: PredictSettings) -> ModelOrigin:
+    def origin(
+        self, name: str, job: Job, sample: FeatureSample, model: Prediction, settings: PredictSettings
+    ) -> ModelOrigin:
         """Return what the files of a model say about it; see `Family.origin`."""
         network = (
             f"{job.source.label}, seed {job.seed:03d}, {model.num_recycles} recycles, {settings.precision}"
@@ -210,7 +253,7 @@ class AlphaFold2Kind(AlignmentFamily):
         self, sources: Sequence[ParameterSource], settings: PredictSettings, memory: DeviceMemory
     ) -> PlanHeading:
         """Return the heading about device and networks; see `Family.plan_heading`."""
-        from foldcli.families.estimates import plan_heading  # imports torch
+        from foldcli.families.alphafold2_networks import plan_heading  # imports torch
 
         # a run may have networks for single chains and for complexes
         own = [settings.for_multimer() if source.is_multimer else settings for source in sources]
@@ -219,14 +262,14 @@ class AlphaFold2Kind(AlignmentFamily):
     def estimate(
         self,
         size: int,
-        target: Any,
+        target: TargetInput,
         sources: Sequence[ParameterSource],
         loaded: Sequence[ParameterSource],
         settings: PredictSettings,
         memory: DeviceMemory,
     ) -> Estimate | None:
         """Return memory as planned, and seconds as measured; see `Family.estimate`."""
-        from foldcli.families.estimates import estimate_cpu, estimate_gpu  # imports torch
+        from foldcli.families.alphafold2_networks import estimate_cpu, estimate_gpu  # imports torch
 
         own = self.own_settings(settings)
         if memory.device == "cpu":
@@ -239,7 +282,7 @@ class SingleChainKind(AlphaFold2Kind):
 
     samples_elsewhere: ClassVar[bool] = True
 
-    def _sampling_settings(self, source: ParameterSource, settings: PredictSettings) -> Any:
+    def _sampling_settings(self, source: ParameterSource, settings: PredictSettings) -> SamplingSettings:
         raise NotImplementedError
 
     def input_facts(self, inputs: AlignmentInputs, settings: PredictSettings) -> dict[str, Any]:
@@ -274,8 +317,8 @@ class SingleChainKind(AlphaFold2Kind):
         inputs: AlignmentInputs,
         job: Job,
         settings: PredictSettings,
-        draw: Callable[..., Any] | None = None,
-    ) -> Any:
+        draw: Callable[..., FeatureSample] | None = None,
+    ) -> FeatureSample:
         """Sample the random features of a job's passes; see `Family.sample`."""
         features = inputs.features_of(job.seed, settings)
         if inputs.templates is not None:
@@ -303,7 +346,7 @@ class AlphaFold2(SingleChainKind):
         """Return True for everything that no other family claims: folders of parameters, and the default."""
         return True
 
-    def kinds(self, options: NetworkOptions, targets: Sequence[Any]) -> tuple[str, ...]:
+    def kinds(self, options: NetworkOptions, targets: Sequence[TargetInput]) -> tuple[str, ...]:
         """Return the kinds of networks that single chains and complexes need; see `Family.kinds`."""
         complexes = [is_complex(target) for target in targets]
         return network_kinds(options.model_type, not all(complexes), any(complexes))
@@ -336,7 +379,7 @@ class AlphaFold2(SingleChainKind):
             return [ParametersFinding(f"{finding}; none for model {absent}", remedy)]
         return [ParametersFinding(finding)]
 
-    def kernel_networks(self, params: str | None, numbers: Sequence[int]) -> list[Any]:
+    def kernel_networks(self, params: str | None, numbers: Sequence[int]) -> list[ModelConfig]:
         """Return the networks with a PAE head, whatever is installed; see `Family.kernel_networks`."""
         return [model_config(f"model_{number}_ptm") for number in numbers] if params is None else []
 
@@ -353,7 +396,7 @@ class AlphaFold2(SingleChainKind):
         """Return True for models 1 and 2; see `Family.uses_templates`."""
         return bool(source.config.template)
 
-    def _sampling_settings(self, source: ParameterSource, settings: PredictSettings) -> Any:
+    def _sampling_settings(self, source: ParameterSource, settings: PredictSettings) -> SamplingSettings:
         slots = TEMPLATE_SLOTS if self.uses_templates(source) else 0
         return SamplingSettings(
             settings.max_seq,
@@ -400,8 +443,8 @@ class Multimer(AlphaFold2Kind):
         inputs: AlignmentInputs,
         job: Job,
         settings: PredictSettings,
-        draw: Callable[..., Any] | None = None,
-    ) -> Any:
+        draw: Callable[..., FeatureSample] | None = None,
+    ) -> FeatureSample:
         """Return the features of a complex, as they are; see `Family.sample`."""
         if settings.msa_cluster:
             raise InputError("--msa-cluster is for single chains and networks for single chains")

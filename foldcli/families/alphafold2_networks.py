@@ -1,9 +1,11 @@
-"""The networks of AlphaFold2's kinds: loading, a job within the available memory, and the warm-up."""
+"""The networks of AlphaFold2's kinds: loading, a job within the available memory, warm-up and estimates."""
 
 import logging
+import math
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -12,20 +14,29 @@ import torch
 from features.alphafold2.deterministic import make_features
 from features.complexes.features import complex_features
 from foldcli.families.protocols import DeviceMemory, NetworkJob, PartsPlan
+from foldcli.families.reporting import Estimate, PlanHeading
 from foldcli.families.settings import PredictSettings
 from foldcli.logs import log_time_since_start, logger
 from foldcli.params.parameters import ParameterSource
 from foldcli.progress import Progress
+from foldcli.units import format_count
 from model.alphafold2.modules.config import ModelConfig
 from model.alphafold2.network import AlphaFold
 from model.alphafold2.recycling import RecyclingSettings, predict, start_prediction
-from model.checkpoints.alphafold2 import build_network, load_folder, load_npz
+from model.checkpoints.alphafold2 import build_network, expected_shapes, load_folder, load_npz
 from model.checkpoints.deepmind import read_arrays
 from model.errors import OutOfMemory
 from model.layers.kernels import compiled_kernels
 from model.parallel.communication import RankGroup
 from model.parallel.network import ParallelAlphaFold
-from model.planning.memory_plan import CPU_CHUNK_ELEMENTS, MemoryPlan, PassSize, plan_memory
+from model.planning.memory_plan import (
+    CPU_CHUNK_ELEMENTS,
+    MemoryPlan,
+    PassSize,
+    estimate_peak_bytes,
+    plan_memory,
+)
+from model.planning.pass_time import interpolate_seconds, measure_matrix_products, pass_operations
 from model.prediction import Prediction
 from model.refinement.refine import refine
 from msa.alignments.files import parse_alignment
@@ -34,6 +45,17 @@ from msa.base.network_inputs import MONOMER
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 # after memory has run out, chunks are this many times smaller
 CHUNK_REDUCTION = 8
+# GPU → (residues, seconds) of one pass of 48 blocks in bfloat16 with fused kernels and 508 + 5,120 rows, as
+# measured by benchmarks/network_pass.py (docs/performance.md)
+SECONDS_PER_PASS = {
+    "NVIDIA H200": ((256, 0.111), (512, 0.294), (1024, 1.044), (2048, 4.518), (2560, 7.620), (4096, 24.94)),
+}
+_MEASURED_BLOCKS, _MEASURED_ROWS, _MEASURED_EXTRA_ROWS = 48, 512, 5120
+_ELEMENT_BYTES = {"bf16": 2, "fp32": 4}
+# share of the speed of matrix products that a pass on a CPU reaches: model_1_ptm on 1 and 2 cores
+_CPU_EFFICIENCY = 0.55
+# memory of the process without parameters and activations
+_CPU_PROCESS_BYTES = 2**29
 
 
 @dataclass(eq=False)
@@ -241,3 +263,133 @@ def warm_up_sample(residues: int, is_multimer: bool) -> Any:
         for name, array in MONOMER.items()
         if not name.startswith("template_")
     }
+
+
+def estimate_gpu(
+    residues: int,
+    num_jobs: int,
+    sources: Sequence[ParameterSource],
+    loaded: Sequence[ParameterSource],
+    settings: PredictSettings,
+    memory: DeviceMemory,
+) -> Estimate:
+    """Return the estimated cost of a target on a GPU: memory as planned, seconds as measured.
+
+    Seconds are unknown unless something comparable was measured: the same kind of GPU, precision and kernels,
+    and at least as many residues and alignment rows.
+
+    Args:
+        residues: length of the target.
+        num_jobs: number of seeds.
+        sources: the models that predict it.
+        loaded: all models of the run; their parameters stay on the GPU.
+        settings: settings of its networks.
+        memory: the GPU.
+    """
+    gpu, available = memory.device_name(), memory.available_bytes()
+    parameters = sum(parameter_bytes(source.config, settings) for source in loaded)
+    configs = [source.config for source in sources]
+    peak = max(
+        peak_bytes(config, settings, residues, available - parameters, memory.ranks) for config in configs
+    )
+    estimates = [seconds_per_pass(gpu, config, settings, residues) for config in configs]
+    known = [seconds for seconds in estimates if seconds is not None]
+    is_complete = len(known) == len(estimates)
+    seconds = settings.num_passes * num_jobs * sum(known) if is_complete else None
+    return Estimate(peak + parameters, seconds)
+
+
+def estimate_cpu(
+    residues: int,
+    sources: Sequence[ParameterSource],
+    loaded: Sequence[ParameterSource],
+    settings: PredictSettings,
+) -> Estimate:
+    """Return the rough cost of a target on this CPU, by the operations of a pass; see `estimate_gpu`."""
+    speed = _CPU_EFFICIENCY * measure_matrix_products()
+    # networks stay loaded, in float32
+    parameters = sum(parameter_bytes(source.config, replace(settings, precision="fp32")) for source in loaded)
+    configs = [source.config for source in sources]
+    sizes = [_pass_size(config, settings, residues) for config in configs]
+    peak = max(
+        estimate_peak_bytes(config, size, CPU_CHUNK_ELEMENTS)
+        for config, size in zip(configs, sizes, strict=True)
+    )
+    operations = sum(pass_operations(config, size) for config, size in zip(configs, sizes, strict=True))
+    num_passes = settings.num_passes * settings.num_seeds
+    memory_bytes = _CPU_PROCESS_BYTES + parameters + peak
+    return Estimate(memory_bytes, num_passes * operations / speed, is_rough=True)
+
+
+def seconds_per_pass(gpu: str, config: ModelConfig, settings: PredictSettings, residues: int) -> float | None:
+    """Return an upper estimate of the seconds of one pass; None if nothing comparable was measured.
+
+    Seconds are interpolated between the measured lengths, on logarithmic scales. For lengths below the
+    shortest measured one, its seconds are returned.
+    """
+    measured = SECONDS_PER_PASS.get(gpu)
+    comparable = (
+        config.multimer is None
+        and config.evoformer.blocks == _MEASURED_BLOCKS
+        and (settings.precision, settings.kernels) == ("bf16", "fused")
+        and settings.max_seq <= _MEASURED_ROWS
+        and settings.max_extra_seq <= _MEASURED_EXTRA_ROWS
+    )
+    return interpolate_seconds(measured, residues) if measured is not None and comparable else None
+
+
+def peak_bytes(
+    config: ModelConfig, settings: PredictSettings, residues: int, available_bytes: int, ranks: int = 1
+) -> int:
+    """Return the peak memory of each GPU in a pass with as many rows as the settings allow.
+
+    Parameters are not counted.
+    """
+    return plan_memory(config, _pass_size(config, settings, residues, ranks), available_bytes).peak_bytes
+
+
+def _pass_size(config: ModelConfig, settings: PredictSettings, residues: int, ranks: int = 1) -> PassSize:
+    """Return the sizes of a pass with as many rows as the settings allow."""
+    return PassSize(
+        residues,
+        settings.max_seq,
+        settings.max_extra_seq,
+        element_bytes=_ELEMENT_BYTES[settings.precision],
+        in_place=settings.kernels == "fused",
+        ranks=ranks,
+        alignment_rows=0 if config.multimer is None else settings.max_seq + settings.max_extra_seq,
+    )
+
+
+def parameter_bytes(config: ModelConfig, settings: PredictSettings) -> int:
+    """Return the bytes of a network's parameters in the trunk's precision."""
+    count = sum(math.prod(shape) for shape in expected_shapes(config).values())
+    return count * _ELEMENT_BYTES[settings.precision]
+
+
+def plan_heading(
+    models: Sequence[tuple[ParameterSource, PredictSettings]], settings: PredictSettings, memory: DeviceMemory
+) -> PlanHeading:
+    """Return the plan's heading about the device and the networks."""
+    device = f"{memory.device_name()}, {settings.precision}, {settings.kernels} kernels"
+    limit = "at most " if settings.stop_at_score < 100 else ""
+    parts = []
+    for _, pairs in groupby(models, lambda model: model[0].family):
+        own_settings = [own for _, own in pairs]
+        count, seeds = (
+            format_count(len(own_settings), "model"),
+            format_count(settings.num_seeds, "seed"),
+        )
+        passes = format_count(own_settings[0].num_passes, "pass", "passes")
+        parts.append(f"{limit}{count}, {seeds}, at most {passes} each")
+    line = f"network: {device}; per target: {'; per complex: '.join(parts)}"
+    values = {
+        "device": memory.device_name(),
+        "precision": settings.precision,
+        "kernels": settings.kernels,
+        "models": [source.label for source, _ in models],
+        "seeds": settings.seeds(),
+        "max_passes": max(own.num_passes for _, own in models),
+        "stop_at_score": settings.stop_at_score,
+    }
+    return PlanHeading(line, "network", values)

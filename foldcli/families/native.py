@@ -11,13 +11,14 @@ from features.alphafold2.sampling import SamplingSettings
 from features.templates.library.settings import TemplateSettings
 from features.templates.template_features import without_side_chains
 from foldcli.families.alphafold2 import AlignmentInputs, SingleChainKind
-from foldcli.families.base import ParametersFinding
 from foldcli.families.protocols import Templates
+from foldcli.families.reporting import ParametersFinding
 from foldcli.families.settings import NetworkOptions, PredictSettings
 from foldcli.inputs.targets import is_complex
 from foldcli.options.common import value_or_default
 from foldcli.outputs.network_note import describe_network, network_facts
 from foldcli.params.parameters import ParameterSource, find_parameters, network_folder
+from model.alphafold2.modules.config import ModelConfig
 from model.checkpoints.network_folder import NetworkManifest, read_weights_file
 
 
@@ -55,7 +56,7 @@ class Native(SingleChainKind):
         read_weights_file(*found)
         return [ParametersFinding(f"network {found[1].title} in {found[0]}")]
 
-    def kernel_networks(self, params: str | None, numbers: Sequence[int]) -> list[Any]:
+    def kernel_networks(self, params: str | None, numbers: Sequence[int]) -> list[ModelConfig]:
         """Return the network of a folder; see `Family.kernel_networks`."""
         found = network_folder(params)
         return [found[1].config] if found is not None else []
@@ -80,7 +81,7 @@ class Native(SingleChainKind):
         with_side_chains = _manifest(source).inputs.template_side_chains
         return templates.features if with_side_chains else without_side_chains(templates.features)
 
-    def _sampling_settings(self, source: ParameterSource, settings: PredictSettings) -> Any:
+    def _sampling_settings(self, source: ParameterSource, settings: PredictSettings) -> SamplingSettings:
         inputs = _manifest(source).inputs
         return SamplingSettings(
             settings.max_seq,

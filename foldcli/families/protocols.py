@@ -8,10 +8,25 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from foldcli.families.settings import Job, JobSettings
+from foldcli.inputs.complexes import Complex
 from foldcli.progress import Progress
+from msa.io.fasta import FastaRecord
 
 if TYPE_CHECKING:
     from model.prediction import Prediction
+
+
+class AlignmentRequest(Protocol):
+    """The part of `foldcli.pipeline.targets.alignment_request.AlignmentRequest` that families use."""
+
+    def identity(self, query: FastaRecord | Complex) -> dict[str, Any]:
+        """Return everything that the alignment of a query or a complex depends on."""
+
+    def chains_identity(self, chains: Sequence[FastaRecord]) -> dict[str, Any]:
+        """Return everything that the alignments of chains, and the pairing of their rows, depend on."""
+
+    def fingerprint(self, query: FastaRecord | Complex) -> str:
+        """Return the fingerprint of the alignment of a query or a complex."""
 
 
 class Templates(Protocol):

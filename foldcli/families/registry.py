@@ -7,22 +7,22 @@ from typing import Any
 
 from foldcli.families.all_atom import AllAtom
 from foldcli.families.alphafold2 import AlphaFold2, Multimer
-from foldcli.families.base import Family
+from foldcli.families.base import AnyFamily
 from foldcli.families.native import Native
 from foldcli.families.settings import NetworkOptions
 from foldcli.families.template_copy import TemplateCopy
 from msa.base.errors import InputError
 
 # in the order in which they are asked; the last one claims everything else
-FAMILIES: list[Family] = [TemplateCopy(), AllAtom(), Native(), Multimer(), AlphaFold2()]
+FAMILIES: list[AnyFamily] = [TemplateCopy(), AllAtom(), Native(), Multimer(), AlphaFold2()]
 
 
-def find_family(params: str | None) -> Family:
+def find_family(params: str | None) -> AnyFamily:
     """Return the family that a value of `--params` names."""
     return next(family for family in FAMILIES if family.claims(params))
 
 
-def family_of(source: Any) -> Family:
+def family_of(source: Any) -> AnyFamily:
     """Return the family of a model's parameters (`foldcli.families.settings.Source`)."""
     return next(family for family in FAMILIES if family.name == source.family)
 

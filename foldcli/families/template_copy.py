@@ -1,6 +1,7 @@
 """Models that are copied from the best template instead of predicted by a network."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -9,8 +10,8 @@ import numpy as np
 
 from features.templates.homology import HomologyModel, copy_best_template
 from foldcli.families.alphafold2 import AlignmentFamily, AlignmentInputs
-from foldcli.families.base import PlanHeading
 from foldcli.families.protocols import DeviceMemory, NetworkJob
+from foldcli.families.reporting import PlanHeading
 from foldcli.families.settings import Job, NetworkOptions, PredictSettings
 from foldcli.inputs.targets import is_complex
 from foldcli.outputs.model_files import ModelOrigin
@@ -20,7 +21,7 @@ from model.structure import protein_structure
 from msa.base.errors import InputError
 
 
-class TemplateCopy(AlignmentFamily):
+class TemplateCopy(AlignmentFamily[HomologyModel]):
     """Copies of the best template of a single chain."""
 
     name: ClassVar[str] = "template"
@@ -56,7 +57,7 @@ class TemplateCopy(AlignmentFamily):
             return None
         return "a complex of several chains: --params template copies single chains only"
 
-    def identity(self, settings: Any) -> dict[str, Any]:
+    def identity(self, settings: PredictSettings) -> dict[str, Any]:
         """Return the method; see `Family.identity`."""
         return {"predict": {"method": TEMPLATE}}
 
@@ -72,7 +73,7 @@ class TemplateCopy(AlignmentFamily):
         inputs: AlignmentInputs,
         job: Job,
         settings: PredictSettings,
-        draw: Callable[..., Any] | None = None,
+        draw: Callable[..., HomologyModel] | None = None,
     ) -> HomologyModel:
         """Copy the best template of a target.
 
@@ -86,12 +87,14 @@ class TemplateCopy(AlignmentFamily):
             raise InputError(f"no usable template to copy: {templates.describe_rejections()}")
         return model
 
-    def load(self, source: ParameterSource, settings: PredictSettings, device: str, arrays: Any) -> Any:
+    def load(
+        self, source: ParameterSource, settings: PredictSettings, device: str, arrays: "Future[Any] | None"
+    ) -> "Copies":
         """Return the source of copies; see `Family.load`."""
         return Copies()
 
     def origin(
-        self, name: str, job: Job, sample: HomologyModel, model: Any, settings: PredictSettings
+        self, name: str, job: Job, sample: HomologyModel, model: Prediction, settings: PredictSettings
     ) -> ModelOrigin:
         """Return the template in words; see `Family.origin`."""
         return ModelOrigin(name, "no network", False, copied_from=sample.origin)
@@ -106,9 +109,6 @@ class TemplateCopy(AlignmentFamily):
         """Return the heading about the method; see `Family.plan_heading`."""
         line = "network: none; the best template of each target is copied"
         return PlanHeading(line, "network", {"models": [source.label for source in sources]})
-
-    def estimate(self, *arguments: Any) -> None:
-        """Return None: copies take no time."""
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from foldcli.families.base import Family
+from foldcli.families.base import AnyFamily
 from foldcli.families.protocols import NetworkJob, SharedNetwork
 from foldcli.families.registry import family_of
 from foldcli.families.settings import Job, NetworkOptions, PredictSettings
@@ -90,7 +90,7 @@ class Predictor:
         self._warm_up: Future[None] | None = None
 
     @property
-    def family(self) -> Family:
+    def family(self) -> AnyFamily:
         """The family of the first model."""
         return family_of(self.sources[0])
 

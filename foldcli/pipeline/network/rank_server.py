@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -106,8 +106,9 @@ def serve_rank(options: NetworkOptions, threads: int, assignment: RankAssignment
             with session.predicting():
                 features = job.broadcast(session.group, None)
                 if source not in networks:
-                    network: SharedNetwork = family_of(source).load(source, settings, memory.device, None)
-                    networks[source] = network.shared(session.group)
+                    network = family_of(source).load(source, settings, memory.device, None)
+                    # families whose networks cannot be shared are refused before (`Family.unshared`)
+                    networks[source] = cast("SharedNetwork", network).shared(session.group)
                 work = NetworkJob("", Job(source, job.seed, ""), features, settings, lambda done, total: None)
                 networks[source].predict(work, job.parts)
     session.close()

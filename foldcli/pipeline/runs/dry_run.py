@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeVar
 import click
 
 from foldcli.errors import describe
-from foldcli.families.base import Estimate, PlanHeading
+from foldcli.families.reporting import Estimate, PlanHeading
 from foldcli.inputs.failures import Failures
 from foldcli.inputs.shard import Shard
 from foldcli.units import format_duration

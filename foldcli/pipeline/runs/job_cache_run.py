@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from foldcli.families.base import Family
+from foldcli.families.base import AnyFamily
 from foldcli.families.registry import find_family
 from foldcli.families.settings import JobSettings
 from foldcli.inputs.failures import Failures
@@ -95,7 +95,7 @@ class JobCacheRun(CacheRun):
     seeds: JobSettings
 
     @property
-    def family(self) -> Family:
+    def family(self) -> AnyFamily:
         """The family of networks that predict the jobs."""
         return find_family(self.params)
 

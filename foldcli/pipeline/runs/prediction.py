@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
-from foldcli.families.base import PlanHeading
 from foldcli.families.registry import check_parameters, find_family, with_params
+from foldcli.families.reporting import PlanHeading
 from foldcli.families.settings import NetworkOptions
 from foldcli.inputs.failures import Failures
 from foldcli.inputs.queries import QuerySources

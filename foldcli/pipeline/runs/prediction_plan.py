@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from foldcli.families.base import Estimate, PlanHeading
 from foldcli.families.registry import family_of
+from foldcli.families.reporting import Estimate, PlanHeading
 from foldcli.inputs.failures import Failures
 from foldcli.pipeline.network.predictor import Predictor
 from foldcli.pipeline.runs.dry_run import DONE, RESUMED, TO_DO, Inspection, plan_targets, print_plan

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any, TypeAlias
 
-from foldcli.families.base import Family
+from foldcli.families.base import AnyFamily
 from foldcli.families.settings import Job
 from foldcli.logs import logger
 from foldcli.outputs.target import TargetRun
@@ -135,7 +135,7 @@ class JobPreparation:
         return True
 
     def _add_network_facts(
-        self, target: TargetRun, family: Family, plan: TargetPlan, inputs: Any, with_templates: bool
+        self, target: TargetRun, family: AnyFamily, plan: TargetPlan, inputs: Any, with_templates: bool
     ) -> None:
         """Add the facts about a network whose accuracy was measured, and log those of the target."""
         if plan.finished is not None and not with_templates and "network" in plan.finished.facts:
@@ -151,7 +151,9 @@ class JobPreparation:
             description = family.describe_network(source)
             logger.info("%s: %s", target.name, facts["note"].removeprefix(f"{description} "))
 
-    def _warn_of_equal_seeds(self, target: TargetRun, family: Family, plan: TargetPlan, inputs: Any) -> None:
+    def _warn_of_equal_seeds(
+        self, target: TargetRun, family: AnyFamily, plan: TargetPlan, inputs: Any
+    ) -> None:
         """Warn if several seeds of a network get the same inputs."""
         if len({job.seed for job in plan.jobs}) < 2:
             return

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from foldcli.families.base import Family
+from foldcli.families.base import AnyFamily
 from foldcli.families.registry import family_of, sources_for
 from foldcli.families.settings import Job, JobSettings, Source
 from foldcli.pipeline.targets.alignment_request import AlignmentRequest
@@ -27,7 +27,7 @@ class TargetIdentities:
     templates: dict[str, Any] | None = None
 
     @property
-    def family(self) -> Family:
+    def family(self) -> AnyFamily:
         """The family of the first model."""
         return family_of(self.sources[0])
 
@@ -35,7 +35,7 @@ class TargetIdentities:
         """Return the models that predict a target; see `foldcli.families.registry.sources_for`."""
         return sources_for(target_input, self.sources)
 
-    def family_of(self, target_input: Any) -> Family:
+    def family_of(self, target_input: Any) -> AnyFamily:
         """Return the family that predicts a target; raises the exceptions of `sources_of`."""
         return family_of(self.sources_of(target_input)[0])
 

@@ -3,15 +3,18 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import click
 import numpy as np
 
-from foldcli.families.base import Estimate, Family, PlanHeading
-from foldcli.families.protocols import DeviceMemory, NetworkJob
+from features.templates.library.settings import TemplateSettings
+from foldcli.families.base import Family
+from foldcli.families.protocols import AlignmentRequest, DeviceMemory, FeatureServices, NetworkJob
+from foldcli.families.reporting import Estimate, PlanHeading
 from foldcli.families.settings import Job, JobSettings, NetworkOptions
 from foldcli.inputs.complexes import chain_query
+from foldcli.inputs.failures import Failures
 from foldcli.inputs.queries import QuerySources
 from foldcli.outputs.layout import ModelKind
 from foldcli.outputs.model_files import (
@@ -28,6 +31,7 @@ from msa.base.residues import RESTYPES
 from msa.io.fasta import FastaRecord
 from tests.predictions import protein_prediction
 
+Sample: TypeAlias = dict[str, np.ndarray]
 SAMPLES = 3
 # starts of jobs, as "target, seed"
 started: list[str] = []
@@ -95,7 +99,7 @@ class ConstantNetwork:
         """Do nothing."""
 
 
-class Constant(Family):
+class Constant(Family[Assembly, ConstantSource, list[int], Sample, ConstantSettings]):
     """The family."""
 
     name = "constant"
@@ -130,7 +134,7 @@ class Constant(Family):
         """Return a constant."""
         return "no parameters"
 
-    def read_queries(self, sources: QuerySources, failures: Any) -> list[tuple[str, Any]]:
+    def read_queries(self, sources: QuerySources, failures: Failures) -> list[tuple[str, Assembly]]:
         """Read files with a name, sequences joined by commas, and a number of atoms in each line."""
         lines = [line.split() for path in sources.inputs for line in Path(path).read_text().splitlines()]
         return [
@@ -146,29 +150,26 @@ class Constant(Family):
         """Return the number of residues and atoms."""
         return sum(len(chain.sequence) for chain in target.chains) + target.atoms
 
-    def approximate_size(self, target: Assembly) -> int:
-        """Return the size."""
-        return self.size(target)
-
     def chains_to_search(self, target: Assembly) -> tuple[FastaRecord, ...]:
         """Return the chains."""
         return target.chains
 
-    def target_identity(self, target: Assembly, request: Any) -> dict[str, Any]:
+    def target_identity(self, target: Assembly, request: AlignmentRequest | None) -> dict[str, Any]:
         """Return atoms, and the requests for the alignments of chains."""
+        assert request is not None
         return {
             "atoms": target.atoms,
             "chains": [request.fingerprint(chain_query(chain)) for chain in target.chains],
         }
 
-    def template_search(self, search: Any, source: ConstantSource) -> None:
+    def template_search(self, search: TemplateSettings, source: ConstantSource) -> None:
         """Return None: no templates are searched."""
 
     def uses_templates(self, source: ConstantSource) -> bool:
         """Return False."""
         return False
 
-    def inputs(self, target: TargetRun, features: Any, with_templates: bool) -> list[int]:
+    def inputs(self, target: TargetRun, features: FeatureServices, with_templates: bool) -> list[int]:
         """Return the codes of all residues, after reading the chains' alignments."""
         with target.stage("features"):
             contents = [features.chain_store.read(chain_query(chain)) for chain in target.input.chains]
@@ -180,15 +181,19 @@ class Constant(Family):
         """Return the size in tokens."""
         return f"{facts['residues']} tokens"
 
-    def sample(self, inputs: list[int], job: Job, settings: ConstantSettings, draw: Any = None) -> Any:
+    def sample(self, inputs: list[int], job: Job, settings: ConstantSettings, draw: Any = None) -> Sample:
         """Return the codes of the residues as an array."""
         return {"aatype": np.array(inputs)}
 
-    def load(self, source: ConstantSource, settings: Any, device: str, arrays: Any) -> ConstantNetwork:
+    def load(
+        self, source: ConstantSource, settings: ConstantSettings, device: str, arrays: Any
+    ) -> ConstantNetwork:
         """Return the network."""
         return ConstantNetwork()
 
-    def origin(self, name: str, job: Job, sample: Any, model: Any, settings: ConstantSettings) -> ModelOrigin:
+    def origin(
+        self, name: str, job: Job, sample: Sample, model: Prediction, settings: ConstantSettings
+    ) -> ModelOrigin:
         """Return the origin of a model."""
         return ModelOrigin(name, f"constant, {settings.steps} steps", False)
 

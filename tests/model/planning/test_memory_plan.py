@@ -8,7 +8,6 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from cuda.fused.chunking import chunk_budget, row_slices
-from foldcli.families.estimates import pass_operations
 from model.alphafold2.modules.config import model_config
 from model.alphafold2.network import AlphaFold
 from model.alphafold2.recycling import RecyclingSettings, predict
@@ -22,6 +21,7 @@ from model.planning.memory_plan import (
     plan_memory,
     usable_bytes,
 )
+from model.planning.pass_time import pass_operations
 
 CONFIG = model_config("model_3_ptm")
 UNLIMITED = 2**50

@@ -8,7 +8,12 @@ from click.testing import CliRunner
 
 from foldcli.cli import cli
 from foldcli.errors import SomeTargetsFailed
-from foldcli.families.estimates import SECONDS_PER_PASS, parameter_bytes, peak_bytes, seconds_per_pass
+from foldcli.families.alphafold2_networks import (
+    SECONDS_PER_PASS,
+    parameter_bytes,
+    peak_bytes,
+    seconds_per_pass,
+)
 from foldcli.families.settings import PredictSettings
 from foldcli.inputs.failures import Failures
 from foldcli.inputs.shard import Shard
