@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
@@ -31,6 +32,7 @@ from foldcli.outputs.target import TargetRun
 from foldcli.params.openfold3 import (
     OPENFOLD3,
     REMEDY,
+    TRAINED,
     AllAtomParameters,
     find_parameters,
     installed_parameters,
@@ -94,6 +96,9 @@ class AllAtomSource:
     def label(self) -> str:
         """The network's name in file names and messages."""
         variant = self.parameters.variant
+        if self.parameters.source == TRAINED:
+            # as `foldcli.outputs.layout.TAG` requires
+            return re.sub("[^A-Za-z0-9]+", "_", self.parameters.name).replace("rank_", "rank")[:60]
         if variant == DEEPMIND.variant:
             return DEEPMIND.name
         return f"openfold3_{variant}" if variant else OPENFOLD3

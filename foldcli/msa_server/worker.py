@@ -26,6 +26,7 @@ from foldcli.pipeline.search.stores import CacheStore
 from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
 from foldcli.pipeline.targets.locks import TargetLocks
 from foldcli.server.service import check_query
+from foldcli.units import format_count
 from foldcli.version import VERSION
 from msa.database.database import TargetDatabase
 from msa.engines.settings import FOLDING_FILTER, FOLDING_SEARCH, AlignmentFilter
@@ -227,8 +228,8 @@ class Worker(Thread):
             self.searched, self.seconds = self.searched + len(unfinished), self.seconds + seconds
             if seconds > self._measured_seconds:
                 self._residues_per_second = sum(len(query.sequence) for query in unfinished) / seconds
-        tickets = len({ticket for ticket, _ in batch})
-        logger.info("%d sequences of %d tickets, %.3f s", len(batch), tickets, seconds)
+        tickets = format_count(len({ticket for ticket, _ in batch}), "ticket")
+        logger.info("%s of %s, %.3f s", format_count(len(batch), "sequence"), tickets, seconds)
 
     def _fail(self, ticket: Ticket, error: Exception) -> None:
         log_bug(error)

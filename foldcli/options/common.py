@@ -170,12 +170,24 @@ def combine(*decorators: Callable[[Command], Command]) -> Callable[[Command], Co
     return lambda function: functools.reduce(lambda f, d: d(f), reversed(decorators), function)
 
 
+class _NumberOption(click.Option):
+    """An option whose described default is shown without parentheses if it is a number."""
+
+    def get_help_extra(self, ctx: click.Context) -> Any:
+        extra = super().get_help_extra(ctx)
+        if str(self.show_default).replace(".", "").isdecimal():
+            extra["default"] = str(self.show_default)
+        return extra
+
+
 def number_option(
     *names: str, numbers: click.IntRange | click.FloatRange, default: Any, help: str, metavar: str = "N"
 ) -> Callable[[Command], Command]:
     """Return an option with a number; a default that is text only describes it in the help."""
     value, shown = (None, default) if isinstance(default, str) else (default, True)
-    return click.option(*names, type=numbers, metavar=metavar, default=value, show_default=shown, help=help)
+    return click.option(
+        *names, type=numbers, metavar=metavar, default=value, show_default=shown, help=help, cls=_NumberOption
+    )
 
 
 molecule_option = click.option(

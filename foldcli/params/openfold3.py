@@ -65,6 +65,10 @@ REMEDY = (
 )
 
 
+TRAINED = "foldcli train"
+"""The source of networks that `foldcli train --package` has written."""
+
+
 @dataclass(frozen=True)
 class AllAtomParameters:
     """The parameters of an all-atom network in a file.
@@ -73,7 +77,7 @@ class AllAtomParameters:
         name: name of the parameters, such as of3-p2-155k.
         variant: "openbind", "p2" or "deepmind"; empty for a file without a manifest, whose tensors tell it.
         file: safetensors, checkpoint or DeepMind's file, for `model.checkpoints.openfold3.read_checkpoint`.
-        source: name of the checkpoint that was imported; empty without a manifest.
+        source: name of the checkpoint that was imported, or TRAINED; empty without a manifest.
         source_sha256: its SHA-256, hex; empty without a manifest.
         checked: what its SHA-256 was compared with; empty if with nothing.
         bytes: size of the safetensors; 0 if not recorded.

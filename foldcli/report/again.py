@@ -15,6 +15,7 @@ from foldcli.outputs.summary import finished_models, order_models, remove_run_le
 from foldcli.report import ReportSettings
 from foldcli.report.data.result import finished_targets, read_done
 from foldcli.report.make import make_index, make_report
+from foldcli.units import format_count
 from msa.base.atomic import atomic_write
 from msa.base.errors import InputError
 from msa.base.json_files import parse_json
@@ -37,7 +38,8 @@ def make_again(folders: Sequence[Path], settings: ReportSettings, tables_only: b
         remove_run_leftovers(out)
         targets = finished_targets(out)
         if (summary := merge_summaries(out)) is not None:
-            logger.info("%s: %d models of %d targets", summary.path, summary.rows, summary.targets)
+            models, of_targets = format_count(summary.rows, "model"), format_count(summary.targets, "target")
+            logger.info("%s: %s of %s", summary.path, models, of_targets)
         if (failures := merge_failures(out)) is not None:
             logger.warning("%s: %d failed targets", failures.path, failures.targets)
         if not targets and failures is None:

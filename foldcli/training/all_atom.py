@@ -15,6 +15,7 @@ from features.training.labels import MoleculeTable
 from foldcli.params.openfold3 import (
     OPENFOLD3,
     SUFFIX,
+    TRAINED,
     AllAtomParameters,
     find_parameters,
     openfold3_folder,
@@ -217,7 +218,7 @@ def package(run: Path, settings: AllAtomRunSettings, folder: Path) -> AllAtomPar
     with replaced_file(target) as path:
         path.write_bytes(content)
     result = AllAtomParameters(
-        name, config.variant, target, "foldcli train", bytes=target.stat().st_size, sha256=file_sha256(target)
+        name, config.variant, target, TRAINED, bytes=target.stat().st_size, sha256=file_sha256(target)
     )
     write_manifest(result)
     return result

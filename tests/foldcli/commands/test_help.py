@@ -100,6 +100,12 @@ def test_usage_errors_exit_with_2(arguments: list[str], message: str) -> None:
     assert "Traceback" not in result.stderr
 
 
+def test_default_numbers_have_no_parentheses() -> None:
+    help_text = " ".join(CliRunner().invoke(cli, ["fold", "--help-all"]).output.split())
+    assert "Number of seeds to run. [default: 1; x>=1]" in help_text
+    assert "[default: (0: none); 0<=x<1]" in help_text
+
+
 def test_closed_stdout_is_not_an_error(root: Path) -> None:
     command = [*FOLDCLI, "search", root / "examples/ubiquitin.fasta", root / "examples/demo.fasta", "-o", "-"]
     search = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)

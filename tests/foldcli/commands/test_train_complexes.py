@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -16,6 +17,8 @@ from safetensors.torch import load_file
 from features.alphafold3.inputs import Settings
 from features.training.complexes import ComplexSet, write_complex, write_index
 from features.training.experiment import read_complex
+from foldcli.families.all_atom import AllAtomSource
+from foldcli.outputs.layout import TAG
 from foldcli.params.openfold3 import find_parameters, is_all_atom
 from foldcli.training.all_atom import AllAtomRun, package
 from foldcli.training.settings import AllAtomRunSettings, read_run_settings
@@ -174,7 +177,11 @@ def test_a_packaged_network_is_trained_further(complexes: Path, tmp_path: Path) 
     list(first.train())
     package(run, settings, folder)
     assert is_all_atom(folder) and sorted(os.listdir(folder)) == ["shallow.json", "shallow.safetensors"]
-    _, tensors = read_checkpoint(find_parameters(folder).file)
+    parameters = find_parameters(folder)
+    assert AllAtomSource(parameters, 1).tags(2) == ("shallow_seed_002_sample_0",)
+    named = AllAtomSource(replace(parameters, name="mine-rank_1 " + 99 * "x"), 1).tags(0)[0]
+    assert re.fullmatch(TAG, named) and named.startswith("mine_rank1_xxx")
+    _, tensors = read_checkpoint(parameters.file)
     assert not torch.equal(first.flat.average, first.flat.values)
     with first.flat.using_average():
         averaged = first.network.state_dict()
