@@ -10,7 +10,7 @@ import gemmi
 from features.chemistry.residue_classes import MoleculeKind
 from features.chemistry.residues import check_foldable
 from features.templates.candidates import TemplateHits
-from foldcli.inputs.json_with_lines import MappingWithLines
+from foldcli.inputs.formats.json_with_lines import MappingWithLines
 from foldcli.inputs.molecules.fields import clean_polymer
 from foldcli.inputs.names import file_safe_name
 from foldcli.logs import logger

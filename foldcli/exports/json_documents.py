@@ -24,9 +24,10 @@ from foldcli.exports.document import (
 )
 from foldcli.exports.json_text import JsonText
 from foldcli.exports.templates import template_entries
-from foldcli.inputs.json_with_lines import MappingWithLines, decode_utf8, parse_json_with_lines
+from foldcli.inputs.formats.job_fields import as_mapping, read_chains, read_entities, required_text
+from foldcli.inputs.formats.json_with_lines import MappingWithLines, decode_utf8, parse_json_with_lines
 from foldcli.inputs.molecules import alphafold3, openfold3
-from foldcli.inputs.molecules.fields import Refuse, as_mapping, read_chains, read_entities, required_text
+from foldcli.inputs.molecules.fields import Refuse
 from foldcli.logs import logger
 from msa.alignments.complex_a3m import A3mRow
 from msa.base.errors import InputError

@@ -5,26 +5,29 @@ from typing import Any
 
 from features.assembly.job import Bond, Entity, Job, Ligand, Polymer
 from features.chemistry.residue_classes import MoleculeKind
-from foldcli.inputs.job_files import alphafold3_templates, check_alphafold3_version, check_count
-from foldcli.inputs.json_with_lines import MappingWithLines, text_or_file
-from foldcli.inputs.molecules.fields import (
-    Refuse,
+from foldcli.inputs.alphafold3_jobs import alphafold3_templates, check_alphafold3_version, check_count
+from foldcli.inputs.formats.job_fields import (
     as_mapping,
     check_keys,
-    check_query,
-    clean_polymer,
     find_unsupported,
-    query_alignment,
-    raise_error,
-    read_bond,
     read_chains,
-    read_each,
     read_entities,
-    read_modifications,
     read_named_alignment,
     read_number,
     read_seeds,
     required_text,
+    text_or_file,
+)
+from foldcli.inputs.formats.json_with_lines import MappingWithLines
+from foldcli.inputs.molecules.fields import (
+    Refuse,
+    check_query,
+    clean_polymer,
+    query_alignment,
+    raise_error,
+    read_bond,
+    read_each,
+    read_modifications,
 )
 from foldcli.inputs.molecules.glycans import attach_glycans, parse_glycan
 from model.chains import iterate_chain_names

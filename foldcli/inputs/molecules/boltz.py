@@ -8,23 +8,25 @@ from typing import Any
 
 from features.assembly.job import Bond, Entity, Job, Ligand, Polymer
 from features.chemistry.residue_classes import MoleculeKind
-from foldcli.inputs.job_files import boltz_templates, check_boltz_version
-from foldcli.inputs.json_with_lines import MappingWithLines, decode_utf8, parse_yaml_with_lines
-from foldcli.inputs.molecules.fields import (
+from foldcli.inputs.boltz_jobs import boltz_templates, check_boltz_version
+from foldcli.inputs.formats.job_fields import (
     as_mapping,
     check_keys,
-    check_query,
-    clean_polymer,
     find_named_file,
     find_unsupported,
-    query_alignment,
-    read_bond,
     read_chains,
     read_entities,
     read_flag,
-    read_modifications,
     read_named_alignment,
     required_text,
+)
+from foldcli.inputs.formats.json_with_lines import MappingWithLines, decode_utf8, parse_yaml_with_lines
+from foldcli.inputs.molecules.fields import (
+    check_query,
+    clean_polymer,
+    query_alignment,
+    read_bond,
+    read_modifications,
 )
 from msa.alignments.files import Alignment, parse_alignment
 from msa.base.errors import InputError

@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 
 from features.assembly.job import Entity, Job, Ligand, Polymer
 from features.chemistry.residue_classes import MoleculeKind
-from foldcli.inputs.json_with_lines import decode_utf8
+from foldcli.inputs.formats.job_fields import read_named_alignment
+from foldcli.inputs.formats.json_with_lines import decode_utf8
 from foldcli.inputs.molecules.fields import (
     Refuse,
     check_query,
@@ -14,7 +15,6 @@ from foldcli.inputs.molecules.fields import (
     query_alignment,
     raise_error,
     read_each,
-    read_named_alignment,
 )
 from model.chains import iterate_chain_names
 from msa.base.errors import InputError
@@ -77,7 +77,7 @@ def parse_table_jobs(rows: Sequence[tuple[int, dict[str, str]]], path: str, refu
     """Return one job for each row of a ColabFold table whose sequences name kinds of molecules.
 
     Args:
-        rows: see `foldcli.inputs.tables.table_rows`.
+        rows: see `foldcli.inputs.formats.tables.table_rows`.
         path: file name for errors.
         refuse: called with the error of each row that is no job.
     """

@@ -14,11 +14,11 @@ from features.assembly.job import Job, Ligand
 from features.chemistry.components import read_component
 from features.chemistry.molecules import parse_smiles
 from foldcli.inputs.failures import Failures
-from foldcli.inputs.json_with_lines import decode_utf8
+from foldcli.inputs.formats.json_with_lines import decode_utf8
+from foldcli.inputs.formats.tables import make_identifier
 from foldcli.inputs.molecules.fields import Refuse
 from foldcli.inputs.molecules.read import name_jobs
 from foldcli.inputs.queries import warn_queries
-from foldcli.inputs.tables import make_identifier
 from model.chains import iterate_chain_names
 from msa.base.errors import InputError
 from msa.io.compression import read_bytes

@@ -7,26 +7,28 @@ from typing import Any
 from features.assembly.job import Entity, Job, Ligand, Modification, OwnTemplate, Polymer
 from features.chemistry.residue_classes import MoleculeKind
 from features.templates.own_templates import template_of_file
-from foldcli.inputs.json_with_lines import MappingWithLines
-from foldcli.inputs.molecules.fields import (
-    Refuse,
+from foldcli.inputs.formats.job_fields import (
     as_mapping,
     check_keys,
-    check_query,
-    clean_polymer,
     find_named_file,
     find_unsupported,
-    join_alignments,
-    query_alignment,
-    raise_error,
-    read_bond,
     read_chains,
-    read_each,
     read_flag,
     read_named_alignment,
     read_number,
     read_seeds,
     required_text,
+)
+from foldcli.inputs.formats.json_with_lines import MappingWithLines
+from foldcli.inputs.molecules.fields import (
+    Refuse,
+    check_query,
+    clean_polymer,
+    join_alignments,
+    query_alignment,
+    raise_error,
+    read_bond,
+    read_each,
 )
 from msa.alignments.files import Alignment
 from msa.base.errors import InputError

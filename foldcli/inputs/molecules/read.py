@@ -16,7 +16,8 @@ from features.assembly.job import Job, Polymer
 from features.chemistry.residue_classes import MoleculeKind
 from foldcli.inputs.complexes import Complex
 from foldcli.inputs.failures import Failures
-from foldcli.inputs.json_with_lines import MappingWithLines, parse_json_with_lines
+from foldcli.inputs.formats.json_with_lines import MappingWithLines, parse_json_with_lines
+from foldcli.inputs.formats.tables import make_identifier, parse_table, table_rows
 from foldcli.inputs.molecules.alphafold3 import alphafold3_jobs
 from foldcli.inputs.molecules.boltz import parse_boltz_job
 from foldcli.inputs.molecules.fasta import names_molecules, parse_fasta_jobs, parse_table_jobs
@@ -34,7 +35,6 @@ from foldcli.inputs.queries import (
     split_complexes,
     warn_queries,
 )
-from foldcli.inputs.tables import make_identifier, parse_table, table_rows
 from model.chains import chain_names
 from msa.alignments.complex_a3m import ComplexAlignment, is_complex_a3m, parse_complex_a3m
 from msa.alignments.files import Alignment, check_protein, without_separator

@@ -7,7 +7,7 @@ import pytest
 
 from features.assembly.job import Job, Ligand, Modification, Polymer
 from features.chemistry.residue_classes import MoleculeKind
-from foldcli.inputs.json_with_lines import parse_json_with_lines
+from foldcli.inputs.formats.json_with_lines import parse_json_with_lines
 from foldcli.inputs.molecules.alphafold3 import alphafold3_jobs
 from foldcli.inputs.molecules.boltz import parse_boltz_job
 from foldcli.inputs.molecules.fasta import parse_fasta_jobs
