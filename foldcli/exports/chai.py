@@ -9,8 +9,8 @@ from features.chemistry.residue_classes import MoleculeKind
 from foldcli.exports.document import (
     AlignmentFiles,
     ChainRows,
+    DocumentPolymer,
     ExportJob,
-    Polymer,
     parent_letter,
     read_protein,
 )
@@ -41,7 +41,7 @@ class ChaiDocument:
     def __init__(self, data: bytes, path: str, refuse: Refuse) -> None:
         check_parquet()
         self.path, self._data = path, data
-        proteins: list[Polymer] = []
+        proteins: list[DocumentPolymer] = []
         records = _records(decode_utf8(data, path), path)
         for place, (kind, name, text, line) in enumerate(records):
             if kind == "protein":

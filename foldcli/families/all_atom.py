@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
 
-from features.assembly.job import Job as MoleculeJob
-from features.assembly.job import Polymer
+from features.assembly.job import MoleculeJob, Polymer
 from features.assembly.job_json import job_to_json
 from foldcli.families.base import Estimate, Family, InstalledParameters, ParametersFinding, PlanHeading
 from foldcli.families.protocols import DeviceMemory, FeatureServices
@@ -130,7 +129,7 @@ class AllAtomSettings(JobSettings):
 
 
 class AllAtom(Family):
-    """All-atom networks; a target is a job of any molecules (`features.assembly.job.Job`)."""
+    """All-atom networks; a target is a job of any molecules (`features.assembly.job.MoleculeJob`)."""
 
     name: ClassVar[str] = "all_atom"
     unshared: ClassVar[str | None] = None

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from features.assembly.job import Bond, Entity, Job, Ligand, Polymer
+from features.assembly.job import Bond, Entity, Ligand, MoleculeJob, Polymer
 from features.chemistry.residue_classes import MoleculeKind
 from foldcli.inputs.alphafold3_jobs import alphafold3_templates, check_alphafold3_version, check_count
 from foldcli.inputs.formats.job_fields import (
@@ -57,7 +57,7 @@ _OF_PROTEINS = {
 _MAX_COPIES = 10_000
 
 
-def alphafold3_jobs(content: Any, path: str, refuse: Refuse = raise_error) -> list[Job]:
+def alphafold3_jobs(content: Any, path: str, refuse: Refuse = raise_error) -> list[MoleculeJob]:
     """Return the jobs of a JSON file: one job, or a list of jobs.
 
     Args:
@@ -74,7 +74,7 @@ def alphafold3_jobs(content: Any, path: str, refuse: Refuse = raise_error) -> li
     return read_each(jobs, lambda job: _job(as_mapping(job, "a job", path, 1), path), refuse)
 
 
-def _job(content: MappingWithLines, path: str) -> Job:
+def _job(content: MappingWithLines, path: str) -> MoleculeJob:
     check_keys(content, JOB_KEYS, path)
     check_alphafold3_version(content, path)
     items = read_entities(content, path)
@@ -87,7 +87,7 @@ def _job(content: MappingWithLines, path: str) -> Job:
             ligands, bonds = _glycans(entity, polymer, free_names, path)
             entities += ligands
             glycan_bonds += bonds
-    return Job(
+    return MoleculeJob(
         required_text(content, "name", path),
         tuple(entities),
         (*_bonds(content, path), *glycan_bonds),

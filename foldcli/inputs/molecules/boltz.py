@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from features.assembly.job import Bond, Entity, Job, Ligand, Polymer
+from features.assembly.job import Bond, Entity, Ligand, MoleculeJob, Polymer
 from features.chemistry.residue_classes import MoleculeKind
 from foldcli.inputs.boltz_jobs import boltz_templates, check_boltz_version
 from foldcli.inputs.formats.job_fields import (
@@ -39,7 +39,7 @@ POLYMER_KEYS = ("id", "sequence", "msa", "modifications", "cyclic")
 LIGAND_KEYS = ("id", "ccd", "smiles")
 
 
-def parse_boltz_job(data: bytes, path: str, name: str) -> Job:
+def parse_boltz_job(data: bytes, path: str, name: str) -> MoleculeJob:
     """Parse a YAML file, which has one job.
 
     Args:
@@ -56,7 +56,7 @@ def parse_boltz_job(data: bytes, path: str, name: str) -> Job:
     find_unsupported(content, _UNSUPPORTED, path)
     entities = tuple(_entity(kind, entity, path) for kind, entity in read_entities(content, path))
     entities = _add_templates(entities, content, path)
-    return Job(name, entities, _bonds(content, path), path=path, line=content.line)
+    return MoleculeJob(name, entities, _bonds(content, path), path=path, line=content.line)
 
 
 def _add_templates(entities: tuple[Entity, ...], content: MappingWithLines, path: str) -> tuple[Entity, ...]:

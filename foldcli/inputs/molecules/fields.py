@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from features.assembly.job import Bond, BondedAtom, Job, Modification
+from features.assembly.job import Bond, BondedAtom, Modification, MoleculeJob
 from features.chemistry.residue_classes import MoleculeKind
 from foldcli.inputs.formats.job_fields import (
     as_mapping,
@@ -32,7 +32,7 @@ def raise_error(error: InputError) -> None:
     raise error
 
 
-def read_each(items: Iterable[T], read: Callable[[T], Job], refuse: Refuse) -> list[Job]:
+def read_each(items: Iterable[T], read: Callable[[T], MoleculeJob], refuse: Refuse) -> list[MoleculeJob]:
     """Return the jobs of a file that can be read; call `refuse` with the errors of the others."""
     jobs = []
     for item in items:

@@ -10,7 +10,7 @@ from pathlib import PurePath
 
 from rdkit import Chem, rdBase
 
-from features.assembly.job import Job, Ligand
+from features.assembly.job import Ligand, MoleculeJob
 from features.chemistry.components import read_component
 from features.chemistry.molecules import parse_smiles
 from foldcli.inputs.failures import Failures
@@ -66,8 +66,8 @@ def read_ligands(path: str | os.PathLike[str], failures: Failures) -> list[tuple
 
 
 def screen_jobs(
-    proteins: Sequence[tuple[str, Job]], ligands: Sequence[tuple[str, Ligand]]
-) -> list[tuple[str, Job]]:
+    proteins: Sequence[tuple[str, MoleculeJob]], ligands: Sequence[tuple[str, Ligand]]
+) -> list[tuple[str, MoleculeJob]]:
     """Return the jobs of each protein with each ligand, named protein_and_ligand.
 
     Args:

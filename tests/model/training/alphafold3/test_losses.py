@@ -21,12 +21,12 @@ from model.training.alphafold3 import head_losses
 from model.training.alphafold3.alignment import align
 from model.training.alphafold3.denoising_losses import bond_loss, position_loss, smooth_lddt_loss
 from model.training.alphafold3.head_losses import aligned_errors, atom_lddt
-from model.training.alphafold3.losses import LossWeights, TrainingOutput, total_loss
-from model.training.alphafold3.targets import Targets
+from model.training.alphafold3.losses import AllAtomLossWeights, TrainingOutput, total_loss
+from model.training.alphafold3.targets import AtomTargets
 from tests.model.training.alphafold3.cases import Case, cases, make_case, read_features, resize, resize_array
 
 RECORDED = json.loads((Path(__file__).parent / "data" / "losses.json").read_text())
-WEIGHTS = replace(LossWeights(), bond=4.0)
+WEIGHTS = replace(AllAtomLossWeights(), bond=4.0)
 SIGMA_DATA = 16.0
 COPY_LOSSES = {"position": position_loss, "bond": bond_loss, "smooth_lddt": smooth_lddt_loss}
 # relative bounds in each dtype
@@ -37,7 +37,7 @@ class Batch(NamedTuple):
     """A case as tensors."""
 
     inputs: AlphaFold3Inputs
-    targets: Targets
+    targets: AtomTargets
     output: TrainingOutput
 
 
@@ -47,7 +47,7 @@ def load(case: Case, dtype: torch.dtype = torch.float64) -> Batch:
         name: torch.tensor(x, dtype=dtype, requires_grad=name != "sigmas") for name, x in case.outputs.items()
     }
     logits = ConfidenceLogits(*(tensors.pop(name) for name in ("plddt", "resolved", "pae", "pde")))
-    targets = Targets(*(torch.tensor(x, dtype=dtype) for x in (case.positions, case.resolved)))
+    targets = AtomTargets(*(torch.tensor(x, dtype=dtype) for x in (case.positions, case.resolved)))
     inputs = AlphaFold3Inputs.from_arrays(case.features, dtype=dtype)
     return Batch(inputs, targets, TrainingOutput(confidence=logits, **tensors))
 
@@ -64,7 +64,7 @@ def small_batch(seed: int, tokens: int = 13) -> Batch:
     return load(make_case(resize(features, tokens, int(features["start_atom_index"][tokens])), seed))
 
 
-def losses_of(x: Batch, weights: LossWeights = WEIGHTS) -> tuple[torch.Tensor, dict[str, float]]:
+def losses_of(x: Batch, weights: AllAtomLossWeights = WEIGHTS) -> tuple[torch.Tensor, dict[str, float]]:
     """Return the total loss and its terms."""
     total, terms = total_loss(x.output, x.inputs, x.targets, weights, SIGMA_DATA)
     return total, {name: term.item() for name, term in terms.items()}
@@ -86,10 +86,10 @@ def test_losses_and_gradients_match_openfold3(name: str, dtype: torch.dtype) -> 
     assert found == {name: pytest.approx(value, rel=BOUNDS[dtype]) for name, value in expected.items()}
 
 
-@pytest.mark.parametrize("name", LossWeights.__dataclass_fields__)
+@pytest.mark.parametrize("name", AllAtomLossWeights.__dataclass_fields__)
 def test_a_loss_alone_is_its_weight_times_its_term(name: str) -> None:
     x = batch("plain")
-    none = LossWeights(**dict.fromkeys(LossWeights.__dataclass_fields__, 0.0))
+    none = AllAtomLossWeights(**dict.fromkeys(AllAtomLossWeights.__dataclass_fields__, 0.0))
     total, terms = losses_of(x, replace(none, **{name: 2.0}))
     assert terms.keys() == {name}
     if name in ("position", "bond"):
