@@ -68,7 +68,7 @@ def deform(
 def write_ours(folder: Path) -> None:
     """Write the deformed ligands, each beside a glycine, and the verdicts of foldcli."""
     from features.assembly.atoms import build_atoms
-    from features.assembly.job import Job, Ligand, Polymer
+    from features.assembly.job import Ligand, MoleculeJob, Polymer
     from features.assembly.tokens import build_tokens
     from features.chemistry.components import read_component
     from features.chemistry.molecules import build_molecule
@@ -81,7 +81,7 @@ def write_ours(folder: Path) -> None:
     writer = Chem.SDWriter(str(folder / "deformed.sdf"))
     for code in LIGANDS:
         component = read_component(code)
-        job = Job("job", (Ligand(("L",), (code,)), Polymer(MoleculeKind.PROTEIN, "G", ("A",))))
+        job = MoleculeJob("job", (Ligand(("L",), (code,)), Polymer(MoleculeKind.PROTEIN, "G", ("A",))))
         atoms = build_atoms(job)
         structure = build_structure(atoms, build_tokens(atoms))
         restraints = build_restraints(atoms, structure)

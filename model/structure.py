@@ -4,19 +4,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 
+import gemmi
 import numpy as np
 
 from model.chains import chain_names, chain_slices
 from msa.base.residues import ATOM37, ATOM_ORDER, ELEMENTS, RESTYPE_NAMES
-
-# symbols of the elements that are no metals; "X" is unknown
-NONMETALS = frozenset(
-    {
-        "X", "H", "D", "He", "B", "C", "N", "O", "F", "Ne", "Si", "P", "S", "Cl", "Ar", "As", "Se", "Br",
-        "Kr", "Te", "I", "Xe", "At", "Rn", "Ts", "Og",
-    }
-)  # fmt: skip
-
 
 STANDARD_RESIDUES = frozenset((*RESTYPE_NAMES, "A", "C", "G", "U", "N", "DA", "DC", "DG", "DT", "DN"))
 """Codes of the residues that a sequence letter stands for; all others are HETATM in files."""
@@ -168,7 +160,7 @@ class Structure:
     @cached_property
     def atom_is_metal(self) -> np.ndarray:
         """Mask of the atoms that are metals, bool [A]."""
-        return np.array([element not in NONMETALS for element in self.atom_element], bool)
+        return np.array([gemmi.Element(element).is_metal for element in self.atom_element], bool)
 
     @cached_property
     def aatype(self) -> np.ndarray:

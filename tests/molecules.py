@@ -5,7 +5,7 @@ from functools import cache
 import numpy as np
 
 from features.assembly.atoms import Atoms, build_atoms
-from features.assembly.job import Bond, BondedAtom, Job, Ligand, Polymer
+from features.assembly.job import Bond, BondedAtom, Ligand, MoleculeJob, Polymer
 from features.assembly.tokens import build_tokens
 from features.chemistry.conformers import ConformerGenerator
 from features.chemistry.residue_classes import MoleculeKind
@@ -19,7 +19,7 @@ MIXTURE = ">A|protein\nMKWC\n>B|ccd\nGOL\n>C|smiles\nC[C@H](O)c1ccccc1\n>D|dna\n
 
 
 # a glycan of two sugars on asparagine
-GLYCAN = Job(
+GLYCAN = MoleculeJob(
     "glycan",
     (Polymer(MoleculeKind.PROTEIN, "ANG", ("A",)), Ligand(("B",), ("NAG", "NAG"))),
     (
@@ -30,7 +30,7 @@ GLYCAN = Job(
 
 
 @cache
-def molecules(job: str | Job) -> tuple[Atoms, Structure]:
+def molecules(job: str | MoleculeJob) -> tuple[Atoms, Structure]:
     """Return the atoms of a job, or of one in FASTA, and its tables."""
     if isinstance(job, str):
         (job,) = parse_fasta_jobs(job.encode(), "job.fasta", "job")
@@ -57,7 +57,7 @@ def reference_positions(atoms: Atoms, distance: float = 25.0) -> np.ndarray:
     return np.concatenate(positions)
 
 
-def random_prediction(job: str | Job = MIXTURE, seed: int = 0) -> Prediction:
+def random_prediction(job: str | MoleculeJob = MIXTURE, seed: int = 0) -> Prediction:
     """Return reference coordinates of a job's molecules with random scores."""
     atoms, structure = molecules(job)
     rng = np.random.default_rng(seed)

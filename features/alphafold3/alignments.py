@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from features.alphafold3.tokens import one_hot
-from features.assembly.atoms import Atoms, Chain
+from features.assembly.atoms import Atoms, MoleculeChain
 from features.assembly.job import Polymer
 from features.assembly.tokens import Tokens
 from features.chemistry.residue_classes import CLASSES, GAP, MoleculeKind, alignment_classes
@@ -118,7 +118,7 @@ def _frequencies(classes: np.ndarray) -> np.ndarray:
     return counts.reshape(columns, CLASSES) / rows
 
 
-def _aligned_chains(atoms: Atoms) -> list[Chain]:
+def _aligned_chains(atoms: Atoms) -> list[MoleculeChain]:
     """Return the chains that have an alignment."""
     return [
         chain
@@ -148,7 +148,7 @@ def _paired_count(atoms: Atoms, limits: AlignmentLimits) -> int:
     return counts.pop() if counts else 0
 
 
-def _rows(alignment: Alignment, chain: Chain, limit: int) -> _Rows:
+def _rows(alignment: Alignment, chain: MoleculeChain, limit: int) -> _Rows:
     """Return the first rows of a chain's alignment; raise InputError if it belongs to another sequence."""
     if alignment.query != (sequence := _sequence(chain)):
         reason = f"chain {chain.name}: the first row of its alignment differs from its sequence"
@@ -158,12 +158,12 @@ def _rows(alignment: Alignment, chain: Chain, limit: int) -> _Rows:
     return _Rows(alignment.letters[:limit], alignment.deletions[:limit])
 
 
-def _sequence(chain: Chain) -> str:
+def _sequence(chain: MoleculeChain) -> str:
     assert isinstance(chain.entity, Polymer)
     return chain.entity.sequence
 
 
-def _paired(chain: Chain, atoms: Atoms, limits: AlignmentLimits) -> _Rows:
+def _paired(chain: MoleculeChain, atoms: Atoms, limits: AlignmentLimits) -> _Rows:
     """Return a chain's part of the paired rows: gaps for a chain without paired alignment."""
     assert isinstance(chain.entity, Polymer)
     count = _paired_count(atoms, limits)
@@ -173,7 +173,7 @@ def _paired(chain: Chain, atoms: Atoms, limits: AlignmentLimits) -> _Rows:
     return _Rows(np.full(shape, ord("-"), np.uint8), np.zeros(shape, np.int64))
 
 
-def _unpaired(chain: Chain, atoms: Atoms, limits: AlignmentLimits) -> tuple[_Rows, _Rows]:
+def _unpaired(chain: MoleculeChain, atoms: Atoms, limits: AlignmentLimits) -> tuple[_Rows, _Rows]:
     """Return the distinct rows of a chain's own alignment, and those of them that are not paired rows.
 
     A chain with a paired alignment only has its query as own alignment.
@@ -196,7 +196,7 @@ def _unpaired(chain: Chain, atoms: Atoms, limits: AlignmentLimits) -> tuple[_Row
     return everything, everything.take(np.array(kept, np.int64))
 
 
-def _stack(chain: Chain, atoms: Atoms, limits: AlignmentLimits, unpaired: _Rows) -> _Rows:
+def _stack(chain: MoleculeChain, atoms: Atoms, limits: AlignmentLimits, unpaired: _Rows) -> _Rows:
     """Return a chain's query, paired rows and own rows, one below the other."""
     query = np.frombuffer(_sequence(chain).encode(), np.uint8)[None]
     parts = [_Rows(query, np.zeros(query.shape, np.int64)), _paired(chain, atoms, limits), unpaired]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from features.alphafold2.deterministic import make_features
-from features.assembly.job import Job, Polymer
+from features.assembly.job import MoleculeJob, Polymer
 from features.chemistry.residue_classes import MoleculeKind
 from features.complexes.pairing import DEFAULT_PAIRING, PairingSettings
 from features.complexes.rows import DistinctRows, pair_entities, rows_of_species
@@ -29,13 +29,13 @@ class AlignedJob:
         paired_rows: number of paired rows after the queries.
     """
 
-    job: Job
+    job: MoleculeJob
     notes: tuple[str, ...]
     paired_rows: int
 
 
 def add_alignments(
-    job: Job, found: Mapping[str, bytes], settings: PairingSettings = DEFAULT_PAIRING
+    job: MoleculeJob, found: Mapping[str, bytes], settings: PairingSettings = DEFAULT_PAIRING
 ) -> AlignedJob:
     """Return a job with the alignments of a search, and with paired rows if it has several proteins.
 
@@ -52,7 +52,7 @@ def add_alignments(
     return _with_paired_rows(replace(job, entities=entities), notes, settings)
 
 
-def _with_paired_rows(job: Job, notes: list[str], settings: PairingSettings) -> AlignedJob:
+def _with_paired_rows(job: MoleculeJob, notes: list[str], settings: PairingSettings) -> AlignedJob:
     """Return a job with paired rows, if it has several distinct proteins with alignments and no such rows."""
     proteins = _proteins(job)
     if any(polymer.paired is not None for polymer in proteins):
@@ -75,7 +75,7 @@ def _with_paired_rows(job: Job, notes: list[str], settings: PairingSettings) -> 
     return AlignedJob(replace(job, entities=entities), tuple(notes), count)
 
 
-def _proteins(job: Job) -> list[Polymer]:
+def _proteins(job: MoleculeJob) -> list[Polymer]:
     return [
         entity
         for entity in job.entities
@@ -87,7 +87,9 @@ def _chains(polymer: Polymer) -> str:
     return f"chain{'s' if len(polymer.chains) > 1 else ''} {', '.join(polymer.chains)}"
 
 
-def _with_alignment(job: Job, polymer: Polymer, found: Mapping[str, bytes], notes: list[str]) -> Polymer:
+def _with_alignment(
+    job: MoleculeJob, polymer: Polymer, found: Mapping[str, bytes], notes: list[str]
+) -> Polymer:
     """Return a polymer with its alignment; add a note if it has none."""
     if polymer.has_rows or polymer.kind == MoleculeKind.DNA:
         return polymer

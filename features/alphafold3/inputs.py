@@ -9,7 +9,7 @@ from features.alphafold3.reference import reference_features
 from features.alphafold3.templates import TemplateRows, template_features
 from features.alphafold3.tokens import token_features
 from features.assembly.atoms import Atoms, build_atoms
-from features.assembly.job import Job
+from features.assembly.job import MoleculeJob
 from features.assembly.tokens import Tokens, build_tokens
 from features.chemistry.conformers import Conformer, ConformerGenerator
 from features.chemistry.errors import InvalidMolecule
@@ -49,7 +49,7 @@ class Sample:
     features: dict[str, np.ndarray]
 
 
-def check_tokens(job: Job, tokens: int, settings: Settings) -> None:
+def check_tokens(job: MoleculeJob, tokens: int, settings: Settings) -> None:
     """Raise InputError if a job has more tokens than the settings allow."""
     if settings.max_tokens is not None and tokens > settings.max_tokens:
         reason = f"{tokens:,} tokens; at most {settings.max_tokens:,} are allowed"
@@ -57,7 +57,7 @@ def check_tokens(job: Job, tokens: int, settings: Settings) -> None:
 
 
 def build_sample(
-    job: Job, settings: Settings, templates: TemplateRows | None = None, atoms: Atoms | None = None
+    job: MoleculeJob, settings: Settings, templates: TemplateRows | None = None, atoms: Atoms | None = None
 ) -> Sample:
     """Return the inputs of the network for a job.
 
@@ -85,7 +85,9 @@ def build_sample(
     return Sample(atoms, tokens, conformers, {name: features[name] for name in ALL_ATOM})
 
 
-def _alignment_features(job: Job, atoms: Atoms, tokens: Tokens, settings: Settings) -> dict[str, np.ndarray]:
+def _alignment_features(
+    job: MoleculeJob, atoms: Atoms, tokens: Tokens, settings: Settings
+) -> dict[str, np.ndarray]:
     """Return the features of a job's alignments; errors name the job's file if they name no other."""
     try:
         rows = draw_rows(atoms, settings.limits, np.random.RandomState(settings.seed))
@@ -96,7 +98,7 @@ def _alignment_features(job: Job, atoms: Atoms, tokens: Tokens, settings: Settin
         raise InputError(error.reason, job.path, job.line) from None
 
 
-def _conformers(job: Job, atoms: Atoms, generator: ConformerGenerator) -> tuple[Conformer, ...]:
+def _conformers(job: MoleculeJob, atoms: Atoms, generator: ConformerGenerator) -> tuple[Conformer, ...]:
     """Return the conformers of all reference molecules."""
     conformers = generator.generate_all([(x.component, x.in_polymer) for x in atoms.molecules])
     for index, (molecule, conformer) in enumerate(zip(atoms.molecules, conformers, strict=True)):

@@ -21,7 +21,7 @@ import xxhash
 from features.alphafold3.inputs import Sample, Settings
 from features.alphafold3.templates import TemplateRows
 from features.assembly.atoms import build_atoms
-from features.assembly.job import Job, Polymer
+from features.assembly.job import MoleculeJob, Polymer
 from features.assembly.job_json import job_of_json, job_to_json
 from features.assembly.tokens import build_tokens
 from features.cache.entry import CorruptEntryError, corrupt_entry_errors, entry_path
@@ -44,7 +44,7 @@ _NO_CLASS = 255
 _DELETIONS = "deletions"
 
 
-def sample_key(job: Job, settings: Settings, templates: TemplateRows | None = None) -> str:
+def sample_key(job: MoleculeJob, settings: Settings, templates: TemplateRows | None = None) -> str:
     """Return the SHA-256 (hex) of all that the inputs of a job depend on, but not of its name or files.
 
     Args:
@@ -83,7 +83,7 @@ def sample_path(root: Path, key: str) -> Path:
     return entry_path(root / _FOLDER, key)
 
 
-def write_sample(root: Path, key: str, job: Job, sample: Sample) -> Path:
+def write_sample(root: Path, key: str, job: MoleculeJob, sample: Sample) -> Path:
     """Write an entry atomically, replacing an existing one, and return its path.
 
     Raises:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from features.assembly.job import Bond, BondedAtom, Job, Ligand, Polymer
+from features.assembly.job import Bond, BondedAtom, Ligand, MoleculeJob, Polymer
 from features.chemistry.components import Component, parse_components, read_component
 from features.chemistry.errors import InvalidMolecule, UnknownAtom, UnknownComponent
 from features.chemistry.molecules import join_components, parse_smiles
@@ -35,7 +35,7 @@ class Residue:
 
 
 @dataclass(frozen=True, eq=False)
-class Chain:
+class MoleculeChain:
     """One copy of an entity."""
 
     name: str
@@ -76,7 +76,7 @@ class Atoms:
         bonds: int [B, 2], covalent bonds, within residues and between them.
     """
 
-    chains: tuple[Chain, ...]
+    chains: tuple[MoleculeChain, ...]
     molecules: tuple[ReferenceMolecule, ...]
     chain: np.ndarray = field(repr=False)
     residue: np.ndarray = field(repr=False)
@@ -91,7 +91,7 @@ class Atoms:
         return len(self.chain)
 
 
-def build_atoms(job: Job) -> Atoms:
+def build_atoms(job: MoleculeJob) -> Atoms:
     """Return the atoms of a job.
 
     Raises:
@@ -105,7 +105,7 @@ def build_atoms(job: Job) -> Atoms:
 
 
 @dataclass(frozen=True, eq=False)
-class _End:
+class _BondEnd:
     """An end of a declared bond: chain, residue in the chain and atom of the residue's component."""
 
     chain: int
@@ -113,14 +113,14 @@ class _End:
     atom: int
 
 
-def _build_chains(job: Job) -> tuple[Chain, ...]:
+def _build_chains(job: MoleculeJob) -> tuple[MoleculeChain, ...]:
     """Return every copy of every entity."""
     user_components = parse_components(job.components, job.path) if job.components else {}
     user_components = {code.upper(): component for code, component in user_components.items()}
     drawn = sorted({entity.smiles for entity in job.entities if isinstance(entity, Ligand) and entity.smiles})
     free_names = (name for name in map("LIG{}".format, itertools.count()) if name not in user_components)
     names = dict(zip(drawn, free_names, strict=False))
-    chains: list[Chain] = []
+    chains: list[MoleculeChain] = []
     seen: set[str] = set()
     for index, entity in enumerate(job.entities):
         components = _entity_components(job, entity, names, user_components)
@@ -133,12 +133,15 @@ def _build_chains(job: Job) -> tuple[Chain, ...]:
                 Residue(component, number, leaving.copy(), np.zeros(len(component), bool))
                 for number, (component, leaving) in enumerate(components, 1)
             )
-            chains.append(Chain(name, entity, index, kind, residues))
+            chains.append(MoleculeChain(name, entity, index, kind, residues))
     return tuple(chains)
 
 
 def _entity_components(
-    job: Job, entity: Polymer | Ligand, smiles_names: dict[str, str], user_components: dict[str, Component]
+    job: MoleculeJob,
+    entity: Polymer | Ligand,
+    smiles_names: dict[str, str],
+    user_components: dict[str, Component],
 ) -> list[tuple[Component, np.ndarray]]:
     """Return the components of an entity, and which of their atoms leave at polymer bonds."""
 
@@ -161,7 +164,7 @@ def _entity_components(
 
 
 def _polymer_components(
-    job: Job, entity: Polymer, read: Callable[[str], Component]
+    job: MoleculeJob, entity: Polymer, read: Callable[[str], Component]
 ) -> list[tuple[Component, np.ndarray]]:
     """Return the components of a polymer, and which of their atoms leave."""
     modified: dict[int, str] = {}
@@ -189,7 +192,7 @@ def _polymer_components(
     return result
 
 
-def _resolve_bonds(job: Job, chains: Sequence[Chain]) -> list[tuple[_End, _End]]:
+def _resolve_bonds(job: MoleculeJob, chains: Sequence[MoleculeChain]) -> list[tuple[_BondEnd, _BondEnd]]:
     index = {chain.name: number for number, chain in enumerate(chains)}
     seen: set[frozenset[tuple[int, int, int]]] = set()
     result = []
@@ -209,8 +212,8 @@ def _resolve_bonds(job: Job, chains: Sequence[Chain]) -> list[tuple[_End, _End]]
 
 
 def _resolve_end(
-    job: Job, bond: Bond, end: BondedAtom, chains: Sequence[Chain], index: dict[str, int]
-) -> _End:
+    job: MoleculeJob, bond: Bond, end: BondedAtom, chains: Sequence[MoleculeChain], index: dict[str, int]
+) -> _BondEnd:
     """Return an end of a bond; raise InputError if there is no such atom."""
     if end.chain not in index:
         raise UnknownAtom(f"bond to {end}: no chain {end.chain!r}", job.path, bond.line)
@@ -227,10 +230,10 @@ def _resolve_end(
     if residue.leaving[atom]:
         reason = f"bond to {end}: {end.atom} leaves when {residue.component.code} is linked in a polymer"
         raise UnknownAtom(reason, job.path, bond.line)
-    return _End(index[end.chain], residue, atom)
+    return _BondEnd(index[end.chain], residue, atom)
 
 
-def _remove_leaving_atoms(ends: Sequence[tuple[_End, _End]]) -> None:
+def _remove_leaving_atoms(ends: Sequence[tuple[_BondEnd, _BondEnd]]) -> None:
     """Mark one leaving neighbour of each bonded atom, unless it is itself bonded, as left out."""
     bonded = {(id(end.residue), end.atom) for pair in ends for end in pair}
     for pair in ends:
@@ -247,7 +250,7 @@ def _remove_leaving_atoms(ends: Sequence[tuple[_End, _End]]) -> None:
                     break
 
 
-def _collect(chains: tuple[Chain, ...], ends: Sequence[tuple[_End, _End]]) -> Atoms:
+def _collect(chains: tuple[MoleculeChain, ...], ends: Sequence[tuple[_BondEnd, _BondEnd]]) -> Atoms:
     """Return the table of atoms of chains whose leaving atoms are known."""
     rows: dict[str, list[np.ndarray]] = {key: [] for key in ("chain", "residue", "code", "name", "element")}
     molecules: list[ReferenceMolecule] = []
@@ -281,7 +284,9 @@ def _collect(chains: tuple[Chain, ...], ends: Sequence[tuple[_End, _End]]) -> At
     )
 
 
-def _reference_molecules(chain: Chain, inner: Sequence[tuple[_End, _End]]) -> list[ReferenceMolecule]:
+def _reference_molecules(
+    chain: MoleculeChain, inner: Sequence[tuple[_BondEnd, _BondEnd]]
+) -> list[ReferenceMolecule]:
     """Return the molecules of a chain: each residue, or the joined residues of a ligand."""
     if chain.kind != MoleculeKind.LIGAND or len(chain.residues) == 1 or not inner:
         return [
@@ -296,7 +301,7 @@ def _reference_molecules(chain: Chain, inner: Sequence[tuple[_End, _End]]) -> li
 
 
 def _all_bonds(
-    chains: Sequence[Chain], ends: Sequence[tuple[_End, _End]], starts: dict[int, int]
+    chains: Sequence[MoleculeChain], ends: Sequence[tuple[_BondEnd, _BondEnd]], starts: dict[int, int]
 ) -> np.ndarray:
     """Return the bonds within residues, of polymers, and those declared: int64 [B, 2]."""
 

@@ -125,7 +125,7 @@ class Bond:
 
 
 @dataclass(frozen=True)
-class Job:
+class MoleculeJob:
     """The molecules to predict, with their bonds and seeds.
 
     Attributes:

@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from features.assembly.job import Bond, BondedAtom, Entity, Job, Ligand, Modification, Polymer
+from features.assembly.job import Bond, BondedAtom, Entity, Ligand, Modification, MoleculeJob, Polymer
 from features.chemistry.residue_classes import MoleculeKind
 
 
-def job_to_json(job: Job) -> dict[str, Any]:
+def job_to_json(job: MoleculeJob) -> dict[str, Any]:
     """Return the molecules and bonds of a job as JSON values, equal for equal molecules."""
     return {
         "entities": [_entity_to_json(entity) for entity in job.entities],
@@ -17,7 +17,7 @@ def job_to_json(job: Job) -> dict[str, Any]:
     }
 
 
-def job_of_json(content: dict[str, Any], name: str = "job") -> Job:
+def job_of_json(content: dict[str, Any], name: str = "job") -> MoleculeJob:
     """Return the job of the values that `job_to_json` returns.
 
     Raises:
@@ -25,7 +25,7 @@ def job_of_json(content: dict[str, Any], name: str = "job") -> Job:
     """
     bonds = tuple(Bond(BondedAtom(*first), BondedAtom(*second)) for first, second in content["bonds"])
     entities = tuple(_entity_of_json(entity) for entity in content["entities"])
-    return Job(name, entities, bonds, components=content["components"])
+    return MoleculeJob(name, entities, bonds, components=content["components"])
 
 
 def _entity_to_json(entity: Entity) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from features.assembly.atoms import Atoms, Chain
+from features.assembly.atoms import Atoms, MoleculeChain
 from features.assembly.job import Polymer
 from features.assembly.tokens import Tokens
 from features.chemistry.components import one_letter_code
@@ -37,7 +37,7 @@ def describe_surprises(atoms: Atoms, tokens: Tokens) -> list[str]:
     return notes + _unseen_bonds(atoms, tokens, residue)
 
 
-def _letter_notes(chain: Chain, polymer: Polymer) -> list[str]:
+def _letter_notes(chain: MoleculeChain, polymer: Polymer) -> list[str]:
     """Return notes on letters of a sequence that its residues do not have."""
     modified = {item.position for item in polymer.modifications}
     unknown, other = [], []
@@ -59,7 +59,7 @@ def _letter_notes(chain: Chain, polymer: Polymer) -> list[str]:
     return notes
 
 
-def _open_links(chain: Chain, first: int, bonded: set[tuple[int, ...]]) -> list[str]:
+def _open_links(chain: MoleculeChain, first: int, bonded: set[tuple[int, ...]]) -> list[str]:
     """Return a note on neighbours in a polymer that are not bonded."""
     gaps = [
         f"{a.component.code} {a.number} and {b.component.code} {b.number}"

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from features.assembly.atoms import Atoms, build_atoms
-from features.assembly.job import Job, Ligand, Polymer
+from features.assembly.job import Ligand, MoleculeJob, Polymer
 from features.chemistry.residue_classes import STANDARD_CODES, MoleculeKind
 
 # bonds between residues that a polymer implies; any other one turns both residues into single atoms
@@ -78,7 +78,7 @@ class JobSize:
     rows: int
 
 
-def job_size(job: Job) -> JobSize:
+def job_size(job: MoleculeJob) -> JobSize:
     """Return the size of a job, without conformers and searches."""
     atoms = build_atoms(job)
     alignments = [

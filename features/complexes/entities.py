@@ -45,7 +45,7 @@ class AlignedRows:
 
 
 @dataclass(frozen=True, eq=False)
-class Entity:
+class ComplexEntity:
     """A distinct chain of a complex, ready to be merged with the others.
 
     Attributes:

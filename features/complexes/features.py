@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from features.chemistry.residues import encode_query
-from features.complexes.entities import Entity, group_chains
+from features.complexes.entities import ComplexEntity, group_chains
 from features.complexes.merge import merge_entities
 from features.complexes.pairing import DEFAULT_PAIRING, PairingSettings
 from features.complexes.rows import ComplexRows, pair_chains
@@ -69,7 +69,7 @@ def features_of_rows(
         if rows.is_complete and len(rows.sequences) > 1:
             unpaired = unpaired.take(unpaired.rows_missing_from(paired))
         entities.append(
-            Entity(encode_query(sequence), copies, paired, unpaired, deletion_mean, templates[number])
+            ComplexEntity(encode_query(sequence), copies, paired, unpaired, deletion_mean, templates[number])
         )
     return merge_entities(entities, min_rows)
 

@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 
 from features.chemistry.residues import atom_maps
-from features.complexes.entities import AlignedRows, Entity
+from features.complexes.entities import AlignedRows, ComplexEntity
 from msa.base.network_inputs import COMPLEX
 from msa.base.residues import ATOM37, GAP
 
@@ -17,7 +17,7 @@ from msa.base.residues import ATOM37, GAP
 MAX_ROWS, MAX_PAIRED_ROWS, MAX_TEMPLATES = 2048, 1024, 4
 
 
-def merge_entities(entities: Sequence[Entity], min_rows: int = 512) -> dict[str, np.ndarray]:
+def merge_entities(entities: Sequence[ComplexEntity], min_rows: int = 512) -> dict[str, np.ndarray]:
     """Merge the entities of a complex.
 
     The merged alignment has the paired rows, then the unpaired rows of each entity, with gaps in all other
@@ -50,12 +50,14 @@ def merge_entities(entities: Sequence[Entity], min_rows: int = 512) -> dict[str,
     }
 
 
-def _per_chain(entities: Sequence[Entity], values: Callable[[Entity], np.ndarray]) -> np.ndarray:
+def _per_chain(
+    entities: Sequence[ComplexEntity], values: Callable[[ComplexEntity], np.ndarray]
+) -> np.ndarray:
     """Return an array with one element per residue of an entity, for all chains."""
     return np.concatenate([np.tile(values(entity), entity.copies) for entity in entities])
 
 
-def _chain_ids(entities: Sequence[Entity]) -> dict[str, np.ndarray]:
+def _chain_ids(entities: Sequence[ComplexEntity]) -> dict[str, np.ndarray]:
     """Return the number of each residue's chain, entity, and copy of the entity, each from 1."""
     chains = [
         (number, copy, len(entity.aatype))
@@ -67,7 +69,7 @@ def _chain_ids(entities: Sequence[Entity]) -> dict[str, np.ndarray]:
     return {name: np.repeat(values, lengths).astype(np.float32) for name, values in ids.items()}
 
 
-def _merge_alignments(entities: Sequence[Entity], min_rows: int) -> dict[str, np.ndarray]:
+def _merge_alignments(entities: Sequence[ComplexEntity], min_rows: int) -> dict[str, np.ndarray]:
     """Return the alignment of all chains with its masks."""
     ends = np.cumsum([len(entity.aatype) * entity.copies for entity in entities]).tolist()
     columns = [slice(start, end) for start, end in pairwise([0, *ends])]
@@ -103,7 +105,7 @@ def _merge_alignments(entities: Sequence[Entity], min_rows: int) -> dict[str, np
     }
 
 
-def _unpaired_rows(entity: Entity, paired_rows: int) -> int:
+def _unpaired_rows(entity: ComplexEntity, paired_rows: int) -> int:
     """Return how many unpaired rows of an entity fit into MAX_ROWS after its non-empty paired rows."""
     occupied = (entity.paired.codes[:paired_rows] != GAP).any(axis=1).sum()
     return MAX_ROWS - int(occupied)
@@ -113,7 +115,7 @@ def _first_rows(alignment: AlignedRows, rows: int) -> AlignedRows:
     return AlignedRows(alignment.codes[:rows], alignment.deletions[:rows])
 
 
-def _merge_templates(entities: Sequence[Entity]) -> dict[str, np.ndarray]:
+def _merge_templates(entities: Sequence[ComplexEntity]) -> dict[str, np.ndarray]:
     """Return the templates of all chains: template k of each chain is in slot k, and unused slots are 0."""
     chains = [slots for entity in entities for slots in [template_slots(entity.templates)] * entity.copies]
     merged = {name: np.concatenate([slots[name] for slots in chains], axis=1) for name in chains[0]}

@@ -14,7 +14,7 @@ import gemmi
 import numpy as np
 
 from features.assembly.atoms import Atoms, build_atoms
-from features.assembly.job import Bond, BondedAtom, Entity, Job, Ligand, Modification, Polymer
+from features.assembly.job import Bond, BondedAtom, Entity, Ligand, Modification, MoleculeJob, Polymer
 from features.chemistry.components import read_component
 from features.chemistry.errors import UnknownComponent
 from features.chemistry.residue_classes import MoleculeKind, sequence_letter
@@ -42,7 +42,7 @@ class ExperimentalComplex:
         remarks: lines about what was left out.
     """
 
-    job: Job
+    job: MoleculeJob
     atoms: Atoms
     positions: np.ndarray = field(repr=False)
     resolved: np.ndarray = field(repr=False)
@@ -90,7 +90,7 @@ def read_complex(path: str | os.PathLike[str], max_chains: int = 300) -> Experim
     if not entities:
         raise InputError("no protein, nucleic acid or ligand that can be used", path)
     used = [(entity, chains) for entity, chains in entities.values()]
-    job = Job(
+    job = MoleculeJob(
         structure.name or "structure",
         tuple(_with_chains(entity, [copy.name for copy in chains]) for entity, chains in used),
         tuple(_bonds(structure, [copy for _, chains in used for copy in chains], numbers)),

@@ -145,7 +145,7 @@ def command(
         from foldcli.server import server, service
 
         settings = server.ServerSettings(threads, drain)
-        service.Service(databases[0], path, device, request_bytes, settings).run()
+        service.SocketService(databases[0], path, device, request_bytes, settings).run()
         return
     assert address is not None
     options.distinct_databases(context, context.command.params[0], databases)

@@ -8,7 +8,7 @@ import gemmi
 import numpy as np
 
 from foldcli.logs import logger
-from model.comparison.chains import Chain, Ligand, Molecules, Residue
+from model.comparison.chains import ComparedChain, ComparedLigand, ComparedMolecules, Residue
 from msa.base.errors import InputError
 from msa.io.structures import listed, read_structure
 
@@ -17,7 +17,7 @@ _NUCLEIC_ACID = {gemmi.PolymerType.Dna, gemmi.PolymerType.Rna, gemmi.PolymerType
 _MAX_BOND = 2.5  # Å, between the linked atoms of neighbouring residues
 
 
-def read_molecules(path: str | os.PathLike[str]) -> Molecules:
+def read_molecules(path: str | os.PathLike[str]) -> ComparedMolecules:
     """Return the molecules of the first model of a file, with heavy atoms of the first conformer.
 
     Raises:
@@ -49,12 +49,12 @@ def read_molecules(path: str | os.PathLike[str]) -> Molecules:
         remarks.append(f"not compared: {listed(dropped)}")
     for remark in remarks:
         logger.info("%s: %s", path, remark)
-    return Molecules(chains, ligands)
+    return ComparedMolecules(chains, ligands)
 
 
-def _chain(name: str, polymer: list[gemmi.Residue], is_protein: bool) -> Chain:
+def _chain(name: str, polymer: list[gemmi.Residue], is_protein: bool) -> ComparedChain:
     link = ("C", "N") if is_protein else ("O3'", "P")
-    return Chain(
+    return ComparedChain(
         name,
         "CA" if is_protein else "C3'",
         [residue.name for residue in polymer],
@@ -79,9 +79,9 @@ def _breaks(polymer: list[gemmi.Residue], last: str, first: str) -> Iterator[boo
         yield a is None or b is None or a.pos.dist(b.pos) > _MAX_BOND
 
 
-def _ligand(chain: str, residue: gemmi.Residue) -> Ligand:
+def _ligand(chain: str, residue: gemmi.Residue) -> ComparedLigand:
     atoms = _heavy_atoms(residue)
-    return Ligand(
+    return ComparedLigand(
         f"{chain}:{residue.name}{residue.seqid}",
         [atom.name for atom in atoms],
         [atom.element.name for atom in atoms],

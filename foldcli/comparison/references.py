@@ -12,7 +12,7 @@ from foldcli.comparison.read import read_molecules
 from foldcli.comparison.table import compare_file, format_rows
 from foldcli.inputs.names import file_endings, file_safe_name
 from foldcli.outputs.layout import STRUCTURE_KINDS, TargetFiles
-from model.comparison.chains import Molecules, map_chains
+from model.comparison.chains import ComparedMolecules, map_chains
 from model.comparison.superposition import superpose
 from msa.base.atomic import atomic_write
 from msa.base.errors import InputError
@@ -66,7 +66,7 @@ def compare_target(
     return rows
 
 
-def _superposed_trace(model: Molecules, reference: Molecules) -> dict[str, Any]:
+def _superposed_trace(model: ComparedMolecules, reference: ComparedMolecules) -> dict[str, Any]:
     """Return names and CA or C3' atoms of the reference by chain, superposed on a model; {} if impossible."""
     pairs = map_chains(model.chains, reference.chains)[0]
     traces = [np.concatenate(side) for side in zip(*(pair.trace() for pair in pairs), strict=True)]

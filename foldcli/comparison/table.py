@@ -6,7 +6,7 @@ from typing import Any
 
 from foldcli.comparison.read import read_molecules
 from foldcli.logs import logger
-from model.comparison.chains import Molecules
+from model.comparison.chains import ComparedMolecules
 from model.comparison.compare import compare
 from msa.base.errors import InputError
 
@@ -15,7 +15,7 @@ _DIGITS = 4
 _DETAILS = ("interfaces", "ligands", "residues_lddt", "trace")
 
 
-def compare_file(path: str, reference: Molecules) -> dict[str, Any]:
+def compare_file(path: str, reference: ComparedMolecules) -> dict[str, Any]:
     """Return the scores of a model as a row of the table, and warn of what could not be compared.
 
     Raises:

@@ -12,7 +12,7 @@ from features.templates.library.build import build_library
 from features.templates.library.library import LibraryManifest
 from features.templates.library.settings import LibrarySettings
 from foldcli.databases.build import describe_library
-from foldcli.databases.sources import DatabaseSource
+from foldcli.databases.sources import DownloadableDatabase
 from foldcli.logs import logger
 from foldcli.params.archive import file_digests
 from foldcli.params.download import (
@@ -49,7 +49,7 @@ class DatabaseFetch:
         sha256: SHA-256 that the file must have (hex); None if it is not known.
     """
 
-    source: DatabaseSource
+    source: DownloadableDatabase
     output: Path
     url: str
     local_file: Path | None

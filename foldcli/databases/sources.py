@@ -14,7 +14,7 @@ KINDS = ("fasta", "rna", "seqres", "mmseqs", "hhsuite", "structures")
 
 
 @dataclass(frozen=True)
-class DatabaseSource:
+class DownloadableDatabase:
     """A sequence database that can be fetched.
 
     Attributes:
@@ -40,7 +40,7 @@ class DatabaseSource:
         return self.url.partition("?")[0].rstrip("/").rpartition("/")[2]
 
 
-def read_sources(path: Path | None = None) -> dict[str, DatabaseSource]:
+def read_sources(path: Path | None = None) -> dict[str, DownloadableDatabase]:
     """Return all known databases by name.
 
     Args:
@@ -53,7 +53,7 @@ def read_sources(path: Path | None = None) -> dict[str, DatabaseSource]:
     return own | {name: each for name, each in _read(BUILT_IN).items() if name not in own}
 
 
-def _read(path: Path) -> dict[str, DatabaseSource]:
+def _read(path: Path) -> dict[str, DownloadableDatabase]:
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -61,11 +61,11 @@ def _read(path: Path) -> dict[str, DatabaseSource]:
     return {name: _source(name, table, path) for name, table in tables.items()}
 
 
-def _source(name: str, table: Any, path: Path) -> DatabaseSource:
+def _source(name: str, table: Any, path: Path) -> DownloadableDatabase:
     """Return an entry of a table; raise InputError if a key is unknown, missing or of the wrong type."""
     if not isinstance(table, dict):
         raise InputError(f"{name!r} is not a table: expected [{name}]", path)
-    known = {each.name: each.type for each in fields(DatabaseSource) if each.name != "name"}
+    known = {each.name: each.type for each in fields(DownloadableDatabase) if each.name != "name"}
     for key, value in table.items():
         if key not in known:
             raise InputError(f"[{name}] has an unknown key {key!r}: known are {', '.join(known)}", path)
@@ -74,7 +74,7 @@ def _source(name: str, table: Any, path: Path) -> DatabaseSource:
             raise InputError(f"[{name}] {key}: unexpected value {value!r:.60}", path)
     if "url" not in table:
         raise InputError(f"[{name}] has no url", path)
-    source = DatabaseSource(name, **table)
+    source = DownloadableDatabase(name, **table)
     if source.kind not in KINDS:
         raise InputError(f"[{name}] kind: expected {', '.join(KINDS)}, got {source.kind!r:.40}", path)
     if not 0 <= source.expansion < math.inf:

@@ -20,7 +20,7 @@ from foldcli.outputs.layout import TargetFiles
 from foldcli.params.openfold3 import OPENFOLD3
 from foldcli.params.parameters import ALPHAFOLD2
 from model.checkpoints.network_folder import COMPACT
-from model.comparison.chains import Chain, Molecules
+from model.comparison.chains import ComparedChain, ComparedMolecules
 from model.comparison.compare import compare
 from msa.base.residues import ATOM37
 
@@ -93,7 +93,7 @@ def check_predictions(network: str, device: str) -> list[PredictionCheck]:
     """Predict with one network in a process of its own, and compare with experiments."""
     library = StructureLibrary.open(EMBEDDED)
     with tempfile.TemporaryDirectory(prefix="foldcli-doctor-") as folder:
-        references: dict[str, Molecules] = {}
+        references: dict[str, ComparedMolecules] = {}
         inputs = [Path(folder, "proteins.fasta")]
         with inputs[0].open("w") as stream:
             for name in PROTEINS:
@@ -134,17 +134,17 @@ def _complex_job() -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _molecules(sequence: str, positions: np.ndarray, mask: np.ndarray) -> Molecules:
+def _molecules(sequence: str, positions: np.ndarray, mask: np.ndarray) -> ComparedMolecules:
     """Return a chain of the library for comparisons; it has no breaks."""
     names = [gemmi.expand_one_letter(letter, gemmi.ResidueKind.AA) for letter in sequence]
     residues = [
         {ATOM37[atom]: positions[i, atom].astype(np.float64) for atom in np.flatnonzero(mask[i])}
         for i in range(len(sequence))
     ]
-    return Molecules([Chain("A", "CA", names, [False] * (len(names) - 1), residues)], [])
+    return ComparedMolecules([ComparedChain("A", "CA", names, [False] * (len(names) - 1), residues)], [])
 
 
-def _check(network: str, files: TargetFiles, reference: Molecules, code: int) -> PredictionCheck:
+def _check(network: str, files: TargetFiles, reference: ComparedMolecules, code: int) -> PredictionCheck:
     models = files.score_files()
     if not models:
         reason = f"not predicted, see the messages (exit code {code})"

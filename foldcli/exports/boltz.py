@@ -18,9 +18,10 @@ from foldcli.exports.document import (
     log_unknown_keys,
     read_protein,
 )
-from foldcli.inputs.json_with_lines import MappingWithLines, decode_utf8, parse_yaml_with_lines
+from foldcli.inputs.formats.job_fields import as_mapping, read_chains, read_entities, required_text
+from foldcli.inputs.formats.json_with_lines import MappingWithLines, decode_utf8, parse_yaml_with_lines
 from foldcli.inputs.molecules import boltz
-from foldcli.inputs.molecules.fields import Refuse, as_mapping, read_chains, read_entities, required_text
+from foldcli.inputs.molecules.fields import Refuse
 from foldcli.inputs.queries import name_of_file
 from msa.base.errors import InputError
 

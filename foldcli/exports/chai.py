@@ -9,12 +9,12 @@ from features.chemistry.residue_classes import MoleculeKind
 from foldcli.exports.document import (
     AlignmentFiles,
     ChainRows,
+    DocumentPolymer,
     ExportJob,
-    Polymer,
     parent_letter,
     read_protein,
 )
-from foldcli.inputs.json_with_lines import decode_utf8
+from foldcli.inputs.formats.json_with_lines import decode_utf8
 from foldcli.inputs.molecules.fields import Refuse
 from foldcli.inputs.queries import name_of_file
 from msa.alignments.complex_a3m import A3mRow
@@ -41,7 +41,7 @@ class ChaiDocument:
     def __init__(self, data: bytes, path: str, refuse: Refuse) -> None:
         check_parquet()
         self.path, self._data = path, data
-        proteins: list[Polymer] = []
+        proteins: list[DocumentPolymer] = []
         records = _records(decode_utf8(data, path), path)
         for place, (kind, name, text, line) in enumerate(records):
             if kind == "protein":

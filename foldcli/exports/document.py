@@ -10,7 +10,7 @@ import gemmi
 from features.chemistry.residue_classes import MoleculeKind
 from features.chemistry.residues import check_foldable
 from features.templates.candidates import TemplateHits
-from foldcli.inputs.json_with_lines import MappingWithLines
+from foldcli.inputs.formats.json_with_lines import MappingWithLines
 from foldcli.inputs.molecules.fields import clean_polymer
 from foldcli.inputs.names import file_safe_name
 from foldcli.logs import logger
@@ -24,7 +24,7 @@ _LETTERS = frozenset("ACDEFGHIKLMNPQRSTVWY")
 
 
 @dataclass(frozen=True)
-class Polymer:
+class DocumentPolymer:
     """A protein or RNA of a job.
 
     Attributes:
@@ -56,10 +56,10 @@ class ExportJob:
     """
 
     name: str
-    polymers: tuple[Polymer, ...]
+    polymers: tuple[DocumentPolymer, ...]
     line: int
 
-    def unaligned(self, molecule: MoleculeKind) -> list[Polymer]:
+    def unaligned(self, molecule: MoleculeKind) -> list[DocumentPolymer]:
         """Return the proteins, or the RNA chains, without an alignment of their own."""
         return [each for each in self.polymers if each.molecule == molecule and each.own_alignment is None]
 
@@ -145,7 +145,7 @@ class Document(Protocol):
 
 def read_rna(
     entity: MappingWithLines, keys: Sequence[str], chain: str, place: int, path: str
-) -> Polymer | None:
+) -> DocumentPolymer | None:
     """Return an RNA chain of a job; None if it has an alignment (one of `keys`) or cannot be searched."""
     sequence, line = str(entity.get("sequence", "")).upper(), entity.line_of("sequence")
     if own := next((key for key in keys if entity.get(key) is not None), None):
@@ -153,13 +153,13 @@ def read_rna(
     elif len(sequence) < 2 or not set(sequence) <= set("ACGUN"):
         logger.info("%s:%d: chain %s is not searched: expected A, C, G, U and N", path, line, chain)
     else:
-        return Polymer(sequence, chain, place, line, molecule=MoleculeKind.RNA)
+        return DocumentPolymer(sequence, chain, place, line, molecule=MoleculeKind.RNA)
     return None
 
 
 def read_protein(
     text: str, chain: str, place: int, path: str, line: int, own_alignment: str | None = None
-) -> Polymer:
+) -> DocumentPolymer:
     """Return a protein; one without an alignment must be fit for a search.
 
     Raises:
@@ -168,13 +168,13 @@ def read_protein(
     sequence = clean_polymer(text, MoleculeKind.PROTEIN, path, line)
     if own_alignment is not None:
         logger.info("%s:%d: chain %s keeps its alignment (%s)", path, line, chain, own_alignment)
-        return Polymer(sequence, chain, place, line, own_alignment)
+        return DocumentPolymer(sequence, chain, place, line, own_alignment)
     try:
         check_query(FastaRecord(chain, sequence))
         check_foldable(sequence)
     except InputError as error:
         raise InputError(error.reason, path, line) from None
-    return Polymer(sequence, chain, place, line)
+    return DocumentPolymer(sequence, chain, place, line)
 
 
 def parent_letter(code: str) -> str:

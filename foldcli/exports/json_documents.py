@@ -11,8 +11,8 @@ from features.chemistry.residue_classes import MoleculeKind
 from foldcli.exports.document import (
     AlignmentFiles,
     ChainRows,
+    DocumentPolymer,
     ExportJob,
-    Polymer,
     a3m_text,
     check_chains,
     distinct_names,
@@ -24,9 +24,10 @@ from foldcli.exports.document import (
 )
 from foldcli.exports.json_text import JsonText
 from foldcli.exports.templates import template_entries
-from foldcli.inputs.json_with_lines import MappingWithLines, decode_utf8, parse_json_with_lines
+from foldcli.inputs.formats.job_fields import as_mapping, read_chains, read_entities, required_text
+from foldcli.inputs.formats.json_with_lines import MappingWithLines, decode_utf8, parse_json_with_lines
 from foldcli.inputs.molecules import alphafold3, openfold3
-from foldcli.inputs.molecules.fields import Refuse, as_mapping, read_chains, read_entities, required_text
+from foldcli.inputs.molecules.fields import Refuse
 from foldcli.logs import logger
 from msa.alignments.complex_a3m import A3mRow
 from msa.base.errors import InputError
@@ -146,7 +147,7 @@ class AlphaFold3Document(JsonDocument):
                 reason = "proteinChain: a job of AlphaFold Server or Protenix, not of AlphaFold 3's program"
                 raise InputError(reason, self.path, entity.line)
             self._log_relative_paths(entity)
-        polymers: list[Polymer | None] = []
+        polymers: list[DocumentPolymer | None] = []
         for entity, place in self._entities(job, start, "protein"):
             chain = read_chains(entity, "id", self.path)[0]
             line, own = entity.line_of("sequence"), self._own_alignment(entity, _ALIGNMENT_KEYS)
@@ -220,7 +221,7 @@ class ProtenixDocument(JsonDocument):
         check_chains([entity for _, entity in entities], "id", self.path)
         if any(kind == "protein" for kind, _ in entities):
             raise InputError("a job of AlphaFold 3: --format af3", self.path, job.line)
-        polymers: list[Polymer | None] = []
+        polymers: list[DocumentPolymer | None] = []
         for number, (entity, place) in enumerate(self._entities(job, start, "proteinChain"), 1):
             log_unknown_keys(entity, _PROTENIX_PROTEIN_KEYS, self.path)
             own = self._own_alignment(entity, ("msa", *_ALIGNMENT_KEYS))
@@ -261,7 +262,7 @@ class OpenFold3Document(JsonDocument):
             raise InputError("no list 'chains'", self.path, job.line_of("chains"))
         without = next((key for key in ("use_msas", "use_main_msas") if job.get(key) is False), None)
         places = self._text.elements(self._text.members(start)["chains"][0])
-        polymers: list[Polymer | None] = []
+        polymers: list[DocumentPolymer | None] = []
         entities = [as_mapping(each, "a chain", self.path, job.line_of("chains")) for each in chains]
         check_chains(entities, "chain_ids", self.path)
         for entity, place in zip(entities, places, strict=True):
@@ -274,7 +275,7 @@ class OpenFold3Document(JsonDocument):
                 polymers.append(read_rna(entity, ("main_msa_file_paths",), chain, place, self.path))
         return ExportJob(name, tuple(filter(None, polymers)), job.line)
 
-    def _protein(self, entity: MappingWithLines, place: int, without: str | None) -> Polymer:
+    def _protein(self, entity: MappingWithLines, place: int, without: str | None) -> DocumentPolymer:
         """Return a protein; `without` is the key that says that the query uses no alignments."""
         keys = ("main_msa_file_paths", "paired_msa_file_paths")
         own = without or next((key for key in keys if entity.get(key)), None)

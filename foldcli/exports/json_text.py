@@ -15,7 +15,7 @@ class JsonText:
     """The text of a valid JSON file and the edits to make in it.
 
     Args:
-        text: the text, which `foldcli.inputs.json_with_lines.parse_json_with_lines` accepts.
+        text: the text, which `foldcli.inputs.formats.json_with_lines.parse_json_with_lines` accepts.
     """
 
     def __init__(self, text: str) -> None:

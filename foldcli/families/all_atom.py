@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import click
 
-from features.assembly.job import Job as MoleculeJob
-from features.assembly.job import Polymer
+from features.assembly.job import MoleculeJob, Polymer
 from features.assembly.job_json import job_to_json
 from foldcli.families.base import Family
 from foldcli.families.protocols import AlignmentRequest, DeviceMemory, FeatureServices, Network
@@ -145,7 +144,7 @@ class AllAtomSettings(JobSettings):
 class AllAtom(
     Family[MoleculeTarget, AllAtomSource, "AllAtomInputs | PreparedInputs", "AllAtomSample", AllAtomSettings]
 ):
-    """All-atom networks; a target is a job of any molecules (`features.assembly.job.Job`)."""
+    """All-atom networks; a target is a job of any molecules (`features.assembly.job.MoleculeJob`)."""
 
     name: ClassVar[str] = "all_atom"
     unshared: ClassVar[str | None] = None

@@ -14,7 +14,7 @@ from features.alphafold3.inputs import Sample, Settings, build_sample
 from features.alphafold3.samples import load_sample, read_sample, sample_key, sample_path, write_sample
 from features.alphafold3.template_rows import ChainTemplate, lay_templates, templates_of_hits
 from features.assembly.atoms import Atoms, build_atoms
-from features.assembly.job import Job, Polymer
+from features.assembly.job import MoleculeJob, Polymer
 from features.assembly.notes import describe_surprises
 from features.assembly.tokens import build_tokens
 from features.cache.entry import CorruptEntryError
@@ -46,7 +46,7 @@ class AllAtomInputs:
         used: templates of the chains in words.
     """
 
-    job: Job
+    job: MoleculeJob
     templates: Mapping[str, Sequence[ChainTemplate]]
     used: tuple[UsedTemplate, ...]
     cache: Path
@@ -119,7 +119,7 @@ def load_inputs(
     Raises:
         InputError: an alignment or a template is invalid.
     """
-    job: Job = target.input
+    job: MoleculeJob = target.input
     # files of an interrupted run with other settings
     shutil.rmtree(target.files.search_folder, ignore_errors=True)
     with target.stage("features"):
@@ -210,7 +210,7 @@ def _load(cache: Path, key: str, name: str) -> Sample | None:
 
 
 def _stage_search(
-    target: TargetRun, store: Any, job: Job, chains: Sequence[FastaRecord], found: Mapping[str, bytes]
+    target: TargetRun, store: Any, job: MoleculeJob, chains: Sequence[FastaRecord], found: Mapping[str, bytes]
 ) -> None:
     """Stage NAME.a3m and NAME.m8 of the searched chains."""
     copies = [
@@ -251,7 +251,7 @@ def _warn(target: TargetRun, notes: Sequence[str]) -> None:
 
 
 def _find_templates(
-    target: TargetRun, features: FeatureServices, job: Job
+    target: TargetRun, features: FeatureServices, job: MoleculeJob
 ) -> tuple[dict[str, list[ChainTemplate]], tuple[UsedTemplate, ...]]:
     """Search templates for the proteins that do not name their own, and stage NAME_templates.tsv.
 

@@ -23,7 +23,7 @@ from model.errors import OutOfMemory
 from model.layers.dropout import dropout
 from model.parallel.all_atom import ParallelAlphaFold3
 from model.parallel.communication import RankGroup
-from model.planning.alphafold3 import SMALLEST, MemoryPlan, PredictionSize, plan_prediction
+from model.planning.alphafold3 import SMALLEST, AllAtomMemoryPlan, PredictionSize, plan_prediction
 from model.planning.memory_plan import CPU_CHUNK_ELEMENTS
 from model.planning.pass_time import interpolate_seconds, measure_matrix_products
 from model.prediction import Prediction
@@ -116,7 +116,7 @@ class AllAtomNetwork:
         tokens = len(work.sample.features["token_mask"])
         raise OutOfMemory(f"{tokens} tokens, {shortage}; tried twice, in smaller parts the second time")
 
-    def _plan(self, work: NetworkJob, memory: DeviceMemory) -> MemoryPlan:
+    def _plan(self, work: NetworkJob, memory: DeviceMemory) -> AllAtomMemoryPlan:
         features, settings = work.sample.features, cast(Any, work.settings)
         rows, tokens = features["msa_mask"].shape[-2:]
         half = self.model.linear_z.weight.dtype == torch.bfloat16

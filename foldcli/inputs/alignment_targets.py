@@ -15,7 +15,7 @@ from features.cache.entry import is_complex_entry, read_entry_metadata
 from features.chemistry.residues import check_foldable
 from features.complexes.pairing import DEFAULT_PAIRING
 from features.complexes.rows import ComplexRows, pair_chains, rows_of_file
-from foldcli.inputs.json_with_lines import MappingWithLines, parse_json_with_lines
+from foldcli.inputs.formats.json_with_lines import MappingWithLines, parse_json_with_lines
 from foldcli.inputs.names import (
     ALIGNMENT_SUFFIXES,
     ENTRY_SUFFIX,

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
-from foldcli.inputs.json_with_lines import decode_utf8
+from foldcli.inputs.formats.json_with_lines import decode_utf8
 from model.chains import chain_names
 from msa.base.errors import InputError
 from msa.io.compression import read_bytes

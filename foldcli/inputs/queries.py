@@ -20,8 +20,10 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
+from foldcli.inputs.alphafold3_jobs import parse_alphafold3
+from foldcli.inputs.boltz_jobs import parse_boltz
 from foldcli.inputs.complexes import Complex, refuse_complexes, split_chains
-from foldcli.inputs.job_files import AlignedRecord, parse_alphafold3, parse_boltz
+from foldcli.inputs.formats.tables import looks_like_table, parse_table
 from foldcli.inputs.names import (
     ALIGNMENT_SUFFIXES,
     PROFILE_SUFFIXES,
@@ -31,7 +33,7 @@ from foldcli.inputs.names import (
     list_query_files,
     log_unusual_names,
 )
-from foldcli.inputs.tables import looks_like_table, parse_table
+from foldcli.inputs.protein_jobs import AlignedRecord
 from foldcli.logs import logger
 from msa.alignments import query_columns, stockholm
 from msa.alignments.files import Alignment, check_protein, parse_alignment, without_separator

@@ -7,8 +7,8 @@ from itertools import combinations
 from typing import TYPE_CHECKING
 
 from foldcli.inputs.complexes import Complex, pair_all, read_pairs
-from foldcli.inputs.job_files import AlignedRecord
 from foldcli.inputs.names import BACKGROUND_PREFIX
+from foldcli.inputs.protein_jobs import AlignedRecord
 from foldcli.inputs.queries import Query, QuerySources, name_queries, read_named_queries
 from msa.base.errors import InputError
 from msa.io.fasta import FastaRecord, UnsupportedRecord

@@ -23,7 +23,7 @@ from foldcli.pipeline.search.searcher import DatabaseSource
 from foldcli.pipeline.search.several_databases import make_joined
 from foldcli.pipeline.targets.locks import TargetLocks
 from foldcli.process_state import on_stop_signals
-from foldcli.server.service import Startup, Verification, device_name, exit_during_search
+from foldcli.server.service import SignalGuard, Verification, device_name, exit_during_search
 from foldcli.version import VERSION
 from msa.base.errors import InputError
 from msa.gpu.device.devices import GpuUnavailable
@@ -74,7 +74,7 @@ class HttpService:
             Exception: the error that stopped the engine.
         """
         stopped = True
-        with Startup() as startup, _bind(self.address) as listener, TargetLocks(Event()) as locks:
+        with SignalGuard() as startup, _bind(self.address) as listener, TargetLocks(Event()) as locks:
             secrets = {} if self.secrets_file is None else read_secrets(self.secrets_file)
             if not secrets and self.address[0] not in _LOOPBACK:
                 logger.warning("everybody who can reach %s can search: see --auth", self.address[0])

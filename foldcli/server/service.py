@@ -35,7 +35,7 @@ _JOIN_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
-class Service:
+class SocketService:
     """A server process.
 
     Args:
@@ -58,14 +58,14 @@ class Service:
             Exception: the error that stopped the engine.
         """
         search_thread: _SearchThread | None = None
-        with Startup() as startup, claim_socket(self.path):
+        with SignalGuard() as guard, claim_socket(self.path):
             logger.info("loading %s", self.db)
             # imports numba; at the top it would delay the signal handlers
             searcher = DatabaseSource(self.db, self.device).open_searcher()
             search_thread = _SearchThread(searcher, self.settings.threads)
             search_thread.start()
             search_thread.ready.result()
-            startup.raise_if_interrupted()
+            guard.raise_if_interrupted()
             self._serve(searcher, search_thread)
         if search_thread is not None and not search_thread.try_to_stop():
             exit_during_search()
@@ -188,8 +188,8 @@ class _StartupInterrupted(BaseException):
     """
 
 
-class Startup:
-    """The startup of a server, which a signal ends at once, since there is nothing to drain.
+class SignalGuard:
+    """A guard of a server's startup, which a signal ends at once, since there is nothing to drain.
 
     As a context, it ends quietly if a signal has come before the server installs its own handler.
     """
@@ -197,7 +197,7 @@ class Startup:
     def __init__(self) -> None:
         self._interrupted = False
 
-    def __enter__(self) -> "Startup":
+    def __enter__(self) -> "SignalGuard":
         on_stop_signals(self._interrupt)
         return self
 

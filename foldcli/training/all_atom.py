@@ -29,7 +29,7 @@ from model.errors import DataError
 from model.layers.kernels import best_kernels
 from model.training.alphafold3.initialization import copy_trained, initialize
 from model.training.alphafold3.permutation import Crop, Experiment, Molecules
-from model.training.alphafold3.trainer import AllAtomSample, AllAtomTrainer
+from model.training.alphafold3.trainer import AllAtomTrainer, TrainerSample
 from model.training.runtime.checkpoint import FULL_NAME, Progress, load_full
 from model.training.runtime.parameters import FlatParameters
 from model.training.runtime.processes import TrainingProcesses
@@ -53,10 +53,10 @@ class ComplexSamples:
     ) -> None:
         self._complexes, self._settings, self._processes = complexes, settings, processes
         self._thread = ThreadPoolExecutor(1)
-        self._next: tuple[int, Future[AllAtomSample]] | None = None
+        self._next: tuple[int, Future[TrainerSample]] | None = None
         self.seconds = 0.0
 
-    def __call__(self, number: int) -> AllAtomSample:
+    def __call__(self, number: int) -> TrainerSample:
         """Return the sample of a number."""
         begin = time.monotonic()
         if self._next is None or self._next[0] != number:
@@ -67,11 +67,11 @@ class ComplexSamples:
         self.seconds += time.monotonic() - begin
         return sample
 
-    def _make(self, number: int) -> AllAtomSample:
+    def _make(self, number: int) -> TrainerSample:
         settings, device = self._settings, self._processes.device
         drawn = self._complexes.draw(settings.seed, number, settings.crop, settings.crops)
         symmetries = {key: torch.as_tensor(orders) for key, orders in drawn.crop.symmetries.items()}
-        return AllAtomSample(
+        return TrainerSample(
             AlphaFold3Inputs.from_arrays(drawn.features, device).for_network(settings.network),
             Crop(_molecules(drawn.crop), symmetries),
             Experiment(

@@ -9,7 +9,7 @@ from features.training.crops import CropWeights
 from model.alphafold3.config import DEEPMIND, OPENBIND, AlphaFold3Config
 from model.dataclass_mapping import flat_values
 from model.errors import ConfigError
-from model.training.alphafold3.trainer import AllAtomSettings
+from model.training.alphafold3.trainer import TrainerSettings
 from model.training.runtime.settings import TrainingSettings, check_seed, read_content, settings_of
 
 _FAMILY = "family"
@@ -29,7 +29,7 @@ _DIVIDED = (
 
 
 @dataclass(frozen=True)
-class AllAtomRunSettings(AllAtomSettings):
+class AllAtomRunSettings(TrainerSettings):
     """Settings of a training run of an all-atom network.
 
     Args:

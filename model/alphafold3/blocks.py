@@ -12,7 +12,7 @@ from cuda.fused.chunking import row_slices
 from model.alphafold2.modules.config import MsaConfig, PairConfig
 from model.alphafold2.modules.evoformer import OuterProductMean, TriangleAttention, TriangleMultiplication
 from model.alphafold3.config import AlphaFold3Config
-from model.alphafold3.layers import MASK_PENALTY, GatedAttention, Mask, Norm, Transition, linear
+from model.alphafold3.layers import MASK_PENALTY, GatedAttention, Mask, Norm, SwiGLUTransition, linear
 from model.layers.graphs import GraphedModules
 from model.layers.kernels import Kernels
 
@@ -42,7 +42,7 @@ class PairBlock(nn.Module):
         self.tri_att_start = TriangleAttention(config, kernels, starting=True)
         ending = TriangleAttention if transposed_ending_bias else EndingAttention
         self.tri_att_end = ending(config, kernels, starting=False)
-        self.pair_transition = Transition(config.channels, config.transition_factor)
+        self.pair_transition = SwiGLUTransition(config.channels, config.transition_factor)
 
     def forward(self, pair: torch.Tensor, mask: Mask) -> torch.Tensor:
         """Update pair [N, N, C] in place and return it; mask is [N, N]."""
@@ -115,7 +115,7 @@ class MsaBlock(nn.Module):
         sizes = MsaConfig(channels=msa.channels, outer_channels=msa.outer_channels)
         self.outer_product_mean = OuterProductMean(sizes, config.pair, kernels)
         self.msa_att_row = None if last else PairWeightedAveraging(config, kernels)
-        self.msa_transition = None if last else Transition(msa.channels, msa.transition_factor)
+        self.msa_transition = None if last else SwiGLUTransition(msa.channels, msa.transition_factor)
         self.pair_stack = PairBlock(
             config.pair, kernels, transposed_ending_bias=config.transposed_ending_bias
         )
@@ -160,7 +160,7 @@ class PairformerBlock(nn.Module):
             config.pair, kernels, transposed_ending_bias=config.transposed_ending_bias
         )
         self.attn_pair_bias = SingleAttention(config, kernels)
-        self.single_transition = Transition(config.single_channels, config.single_transition_factor)
+        self.single_transition = SwiGLUTransition(config.single_channels, config.single_transition_factor)
 
     def forward(
         self, single: torch.Tensor, pair: torch.Tensor, token_mask: Mask, pair_mask: Mask

@@ -31,7 +31,7 @@ from model.alphafold3.layers import (
     GatedAttention,
     Mask,
     Modulation,
-    Transition,
+    SwiGLUTransition,
     joint_modulations,
     linear,
     normalise,
@@ -69,13 +69,13 @@ class DiffusionConditioning(nn.Module):
         self.sigma_data = config.diffusion.sigma_data
         self.layer_norm_z = scale_norm(pair_inputs)
         self.linear_z = linear(pair_inputs, pair)
-        self.transition_z = nn.ModuleList([Transition(pair, 2) for _ in range(2)])
+        self.transition_z = nn.ModuleList([SwiGLUTransition(pair, 2) for _ in range(2)])
         self.layer_norm_s = scale_norm(single_inputs)
         self.linear_s = linear(single_inputs, single)
         self.fourier_emb = FourierEmbedding(noise)
         self.layer_norm_n = scale_norm(noise)
         self.linear_n = linear(noise, single)
-        self.transition_s = nn.ModuleList([Transition(single, 2) for _ in range(2)])
+        self.transition_s = nn.ModuleList([SwiGLUTransition(single, 2) for _ in range(2)])
 
     def pair(
         self,
@@ -97,7 +97,7 @@ class DiffusionConditioning(nn.Module):
         row_mask = None if mask is None else mask[rows]
         parts = [trunk_pair.to(dtype), relative.features(rows, dtype)]
         result = self.linear_z(self.layer_norm_z(torch.cat(parts, dim=-1)))
-        for transition in cast(Iterable[Transition], self.transition_z):
+        for transition in cast(Iterable[SwiGLUTransition], self.transition_z):
             result = (
                 result + transition.update(result, row_mask) if recorded else transition(result, row_mask)
             )
@@ -117,7 +117,7 @@ class DiffusionConditioning(nn.Module):
         """Add noise levels [...], Å, to the single conditioning [N, S]: [..., N, S] (lines 8 to 12)."""
         embedded = self.fourier_emb(torch.log(sigma / self.sigma_data) / 4)
         single = single + self.linear_n(self.layer_norm_n(embedded))[..., None, :].to(single.dtype)
-        for transition in cast(Iterable[Transition], self.transition_s):
+        for transition in cast(Iterable[SwiGLUTransition], self.transition_s):
             single = single + transition.update(single, mask)
         return single
 

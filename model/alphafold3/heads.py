@@ -154,7 +154,7 @@ def symmetric_rows(layer: nn.Module, pair: torch.Tensor, columns: torch.Tensor, 
     return projected.transpose(0, 1) + layer(pair[part].to(dtype))
 
 
-class DistogramHead(nn.Module):
+class AllAtomDistogramHead(nn.Module):
     """The distogram of representative atoms, symmetric after its projection."""
 
     def __init__(self, config: AlphaFold3Config) -> None:
@@ -185,7 +185,7 @@ class ConfidenceHeads(nn.Module):
         self.experimentally_resolved = NormedLinear(single, heads.atoms_per_token * 2)
         self.pae = NormedLinear(pair, heads.error_bins)
         self.pde = NormedLinear(pair, heads.error_bins)
-        self.distogram = DistogramHead(config)
+        self.distogram = AllAtomDistogramHead(config)
 
     def forward(
         self,

@@ -47,7 +47,7 @@ MODULATION_ELEMENTS = 8 * 2**20
 Mask = torch.Tensor | None
 
 
-class Linear(nn.Linear):
+class CastingLinear(nn.Linear):
     """A linear layer that computes in the dtype of its input."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -57,7 +57,7 @@ class Linear(nn.Linear):
 
 def linear(inputs: int, outputs: int, *, bias: bool = False) -> nn.Linear:
     """Return a linear layer, which has no bias unless one is requested."""
-    return Linear(inputs, outputs, bias=bias)
+    return CastingLinear(inputs, outputs, bias=bias)
 
 
 def uses_kernels(x: torch.Tensor) -> bool:
@@ -136,7 +136,7 @@ class SwiGLU(nn.Module):
         return swiglu(F.linear(x, join_rows(x.dtype, a, b)))
 
 
-class Transition(nn.Module):
+class SwiGLUTransition(nn.Module):
     """The transition (Algorithm 11), including the residual connection."""
 
     def __init__(self, channels: int, factor: int) -> None:

@@ -26,7 +26,7 @@ from model.alphafold3.embedding import (
 from model.alphafold3.heads import ConfidenceHeads, ConfidenceLogits, representative_atoms
 from model.alphafold3.inputs import AlphaFold3Inputs
 from model.alphafold3.layers import Norm, linear
-from model.alphafold3.sampling import Draws, sample_positions
+from model.alphafold3.sampling import DiffusionDraws, sample_positions
 from model.layers.graphs import GraphedFunction, KeptGraphs
 from model.layers.host_copies import HostCopies
 from model.layers.kernels import select_kernels
@@ -49,7 +49,7 @@ MAX_GRAPHED_TOKENS = 2048
 
 
 @dataclass(frozen=True)
-class Trunk:
+class TrunkOutput:
     """The representations of a target.
 
     Args:
@@ -147,7 +147,7 @@ class AlphaFold3(nn.Module):
     def predict(
         self,
         inputs: AlphaFold3Inputs,
-        draws: Draws,
+        draws: DiffusionDraws,
         *,
         cycles: int = 4,
         steps: int = 200,
@@ -184,7 +184,7 @@ class AlphaFold3(nn.Module):
 
     @torch.inference_mode()
     def score(
-        self, inputs: AlphaFold3Inputs, trunk: Trunk, positions: torch.Tensor, scorer: TargetScorer
+        self, inputs: AlphaFold3Inputs, trunk: TrunkOutput, positions: torch.Tensor, scorer: TargetScorer
     ) -> Samples:
         """Score structures [S, A, 3], Å (line 16 and section 5.9)."""
         heads, rows = self.aux_heads, trunk.rows
@@ -214,7 +214,7 @@ class AlphaFold3(nn.Module):
             return Samples(positions, tuple(map(with_disorder, confidences, shares.result())), contacts)
 
     @torch.inference_mode()
-    def trunk(self, inputs: AlphaFold3Inputs, draws: Draws, *, cycles: int) -> Trunk:
+    def trunk(self, inputs: AlphaFold3Inputs, draws: DiffusionDraws, *, cycles: int) -> TrunkOutput:
         """Compute the representations of a target (lines 1 to 14)."""
         relative, own = RelativePositions.of(inputs, self.config), self.own_rows(len(inputs.token_mask))
         features, initial_single, initial_pair = self.input_embedder(inputs, relative, own)
@@ -236,7 +236,7 @@ class AlphaFold3(nn.Module):
             del msa
             single = initial_single + self.linear_s(self.layer_norm_s(single))
             single, pair = self.pairformer_stack(single, pair, mask, pair_mask)
-        return Trunk(features, single.to(features), pair, relative, own)
+        return TrunkOutput(features, single.to(features), pair, relative, own)
 
     def own_rows(self, tokens: int) -> slice:
         """Return the rows of the pair representation that this process has."""
@@ -254,8 +254,8 @@ class AlphaFold3(nn.Module):
     def sample(
         self,
         inputs: AlphaFold3Inputs,
-        trunk: Trunk,
-        draws: Draws,
+        trunk: TrunkOutput,
+        draws: DiffusionDraws,
         *,
         steps: int,
         samples: int,
@@ -291,12 +291,14 @@ class AlphaFold3(nn.Module):
         return positions
 
     @torch.inference_mode()
-    def heads(self, inputs: AlphaFold3Inputs, trunk: Trunk, positions: torch.Tensor) -> ConfidenceLogits:
+    def heads(
+        self, inputs: AlphaFold3Inputs, trunk: TrunkOutput, positions: torch.Tensor
+    ) -> ConfidenceLogits:
         """Compute the confidence logits of one structure [A, 3], Å (line 16)."""
         return self.aux_heads(inputs, trunk.features, trunk.single, trunk.pair, positions)
 
 
-def alignment_rows(inputs: AlphaFold3Inputs, draws: Draws, cycle: int, most: int) -> torch.Tensor:
+def alignment_rows(inputs: AlphaFold3Inputs, draws: DiffusionDraws, cycle: int, most: int) -> torch.Tensor:
     """Return the rows of the alignment that a cycle sees: those that are not empty, or a sample of them."""
     rows = inputs.msa_mask.any(dim=-1).nonzero()[:, 0]
     if len(rows) <= most:

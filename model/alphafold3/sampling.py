@@ -32,7 +32,7 @@ class StepDraws(NamedTuple):
     noise: torch.Tensor
 
 
-class Draws(Protocol):
+class DiffusionDraws(Protocol):
     """The random numbers of a prediction, on the CPU.
 
     All random choices go through this interface, so that tests can substitute those of another program.
@@ -47,7 +47,7 @@ class Draws(Protocol):
     def step(self, index: int, samples: int, atoms: int) -> StepDraws:
         """Return the random numbers of one step; a thread calls this for one step after the other."""
 
-    def from_sample(self, first: int) -> "Draws":
+    def from_sample(self, first: int) -> "DiffusionDraws":
         """Return the random numbers of the samples from a number on."""
 
 
@@ -73,7 +73,7 @@ class SeededDraws:
         self._seed, self._first_sample = seed, first_sample
 
     def from_sample(self, first: int) -> "SeededDraws":
-        """Return the random numbers of the samples from a number on; see `Draws`."""
+        """Return the random numbers of the samples from a number on; see `DiffusionDraws`."""
         return SeededDraws(self._seed, self._first_sample + first)
 
     def _generator(self, kind: int, *indices: int) -> np.random.Generator:
@@ -81,11 +81,11 @@ class SeededDraws:
         return np.random.Generator(np.random.Philox(entropy))
 
     def rows(self, cycle: int, count: int) -> torch.Tensor:
-        """Return a permutation of alignment rows; see `Draws`."""
+        """Return a permutation of alignment rows; see `DiffusionDraws`."""
         return torch.from_numpy(self._generator(self._ROWS, cycle).permutation(count))
 
     def initial(self, samples: int, atoms: int) -> torch.Tensor:
-        """Return the initial positions; see `Draws`."""
+        """Return the initial positions; see `DiffusionDraws`."""
         return torch.stack(
             [
                 _normal(self._generator(self._INITIAL, self._first_sample + sample), atoms, 3)
@@ -94,7 +94,7 @@ class SeededDraws:
         )
 
     def step(self, index: int, samples: int, atoms: int) -> StepDraws:
-        """Return the random numbers of one step; see `Draws`."""
+        """Return the random numbers of one step; see `DiffusionDraws`."""
         generators = [
             self._generator(self._STEP, self._first_sample + sample, index) for sample in range(samples)
         ]
@@ -141,7 +141,7 @@ def _upload(tensor: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
 def sample_positions(
     denoise: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
     mask: torch.Tensor,
-    draws: Draws,
+    draws: DiffusionDraws,
     config: DiffusionConfig,
     *,
     samples: int,

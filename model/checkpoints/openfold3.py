@@ -88,7 +88,7 @@ _LAYERS: dict[str, dict[str, str | None]] = {
 _LAYER_NAME = re.compile(rf"(.*\.(?:{'|'.join(_LAYERS)}))\.(.+)")
 
 
-class Source(NamedTuple):
+class TensorSource(NamedTuple):
     """The origin of a parameter of our network.
 
     Args:
@@ -102,20 +102,20 @@ class Source(NamedTuple):
     transposed: bool
 
 
-def source_of(name: str, shape: tuple[int, ...]) -> Source:
+def source_of(name: str, shape: tuple[int, ...]) -> TensorSource:
     """Return the origin of one of our parameters, given its name and shape."""
     match = _LAYER_NAME.fullmatch(name)
     if match is None:
-        return Source(name, shape, False)
+        return TensorSource(name, shape, False)
     path, leaf = match.groups()
     theirs = _LAYERS[path.rpartition(".")[2]][leaf]
     if theirs is None or len(shape) == 1:
-        return Source(theirs and f"{path}.{theirs}", shape, False)
+        return TensorSource(theirs and f"{path}.{theirs}", shape, False)
     size = 1
     for axis in shape:
         size *= axis
     inputs = size // shape[-1] if leaf.endswith("output") else shape[0]
-    return Source(f"{path}.{theirs}", (size // inputs, inputs), True)
+    return TensorSource(f"{path}.{theirs}", (size // inputs, inputs), True)
 
 
 def read_checkpoint(path: Path) -> tuple[AlphaFold3Config, dict[str, torch.Tensor]]:
@@ -274,7 +274,7 @@ def _check(
     path: Path | None,
     config: AlphaFold3Config,
     tensors: Mapping[str, torch.Tensor],
-    sources: Iterable[Source],
+    sources: Iterable[TensorSource],
 ) -> None:
     """Compare names, shapes and types of tensors with what a network needs."""
     shapes = {source.name: source.shape for source in sources if source.name is not None}

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from model.comparison.chains import Chain, ChainPair
+from model.comparison.chains import ChainPair, ComparedChain
 from model.comparison.scores import RADIUS, THRESHOLDS, distances
 
 # pairs of atoms whose names may be exchanged, by residue name
@@ -39,7 +39,7 @@ class PairedAtoms:
     swaps: list[tuple[list[int], list[int]]]
 
 
-def pair_atoms(pairs: list[ChainPair], reference: Iterable[Chain]) -> PairedAtoms:
+def pair_atoms(pairs: list[ChainPair], reference: Iterable[ComparedChain]) -> PairedAtoms:
     """Return the atoms of the chains of a reference with those of a model."""
     partners = {(p.reference.name, int(j)): p.model.residues[i] for p in pairs for i, j in p.residues}
     missing = np.full(3, np.nan)

@@ -20,7 +20,7 @@ _FIT_SCALE = 8.0  # Å
 
 
 @dataclass(frozen=True, eq=False)
-class Chain:
+class ComparedChain:
     """A chain of a protein or nucleic acid.
 
     Args:
@@ -42,7 +42,7 @@ class Chain:
 
 
 @dataclass(frozen=True, eq=False)
-class Ligand:
+class ComparedLigand:
     """A ligand or an ion.
 
     Args:
@@ -61,11 +61,11 @@ class Ligand:
 
 
 @dataclass(frozen=True, eq=False)
-class Molecules:
+class ComparedMolecules:
     """The molecules of a structure."""
 
-    chains: list[Chain]
-    ligands: list[Ligand] = field(default_factory=list)
+    chains: list[ComparedChain]
+    ligands: list[ComparedLigand] = field(default_factory=list)
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,8 +78,8 @@ class ChainPair:
         residues: (N, 2), indices of paired residues in the model and the reference.
     """
 
-    model: Chain
-    reference: Chain
+    model: ComparedChain
+    reference: ComparedChain
     residues: np.ndarray
 
     def atoms(self, names: tuple[str, ...] | None = None) -> tuple[np.ndarray, np.ndarray]:
@@ -98,7 +98,7 @@ class ChainPair:
         return self.atoms((self.reference.trace,))
 
 
-def align(model: Chain, reference: Chain) -> np.ndarray | None:
+def align(model: ComparedChain, reference: ComparedChain) -> np.ndarray | None:
     """Return indices (N, 2) of residues paired by sequence; None if the sequences differ too much.
 
     Gaps open freely at the ends, and where the chain with more breaks has one.
@@ -123,7 +123,7 @@ def align(model: Chain, reference: Chain) -> np.ndarray | None:
     return indices if len(indices) >= least and same >= _MIN_IDENTITY * len(indices) else None
 
 
-def map_chains(model: list[Chain], reference: list[Chain]) -> list[list[ChainPair]]:
+def map_chains(model: list[ComparedChain], reference: list[ComparedChain]) -> list[list[ChainPair]]:
     """Return the possible pairs of chains, the best first; empty if no sequence is that of another.
 
     Each pair of chains of one sequence is superposed, and the others are assigned, nearest first. Best are
@@ -155,7 +155,7 @@ def map_chains(model: list[Chain], reference: list[Chain]) -> list[list[ChainPai
     return [[pairs[index] for index in chosen] for chosen in best_first]
 
 
-def _candidates(model: list[Chain], reference: list[Chain]) -> list[ChainPair]:
+def _candidates(model: list[ComparedChain], reference: list[ComparedChain]) -> list[ChainPair]:
     """Return the pairs of chains whose sequences and traces can be compared."""
     aligned: dict[tuple[tuple[str | bool, ...], ...], np.ndarray | None] = {}
     pairs = []

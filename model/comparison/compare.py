@@ -7,7 +7,7 @@ from itertools import combinations
 import numpy as np
 
 from model.comparison.atoms import PairedAtoms, pair_atoms, with_best_names
-from model.comparison.chains import Chain, ChainPair, Molecules, Residue, map_chains
+from model.comparison.chains import ChainPair, ComparedChain, ComparedMolecules, Residue, map_chains
 from model.comparison.ligands import compare_ligands
 from model.comparison.scores import distances, gdt, lddt, tm_score
 from model.comparison.superposition import rmsd, superpose, superposed_rmsd
@@ -41,7 +41,7 @@ class Comparison:
     remarks: list[str] = field(default_factory=list)
 
 
-def compare(model: Molecules, reference: Molecules) -> Comparison | None:
+def compare(model: ComparedMolecules, reference: ComparedMolecules) -> Comparison | None:
     """Return the scores of a model; None if no chain of it is one of the reference by sequence."""
     mappings = map_chains(model.chains, reference.chains)
     if not mappings:
@@ -73,7 +73,7 @@ def compare(model: Molecules, reference: Molecules) -> Comparison | None:
     )
 
 
-def _trace_scores(atoms: PairedAtoms, reference: list[Chain]) -> dict[str, float]:
+def _trace_scores(atoms: PairedAtoms, reference: list[ComparedChain]) -> dict[str, float]:
     """Return the scores of CA and C3' atoms."""
     model, expected = atoms.model[atoms.is_trace], atoms.reference[atoms.is_trace]
     found = ~np.isnan(model[:, 0])
@@ -96,7 +96,7 @@ def _rmsd(atoms: PairedAtoms) -> float:
     return superposed_rmsd(atoms.model[found], atoms.reference[found])
 
 
-def _interfaces(pairs: list[ChainPair], reference: list[Chain]) -> dict[str, dict[str, float]]:
+def _interfaces(pairs: list[ChainPair], reference: list[ComparedChain]) -> dict[str, dict[str, float]]:
     """Return the scores of each interface of the reference; DockQ is 0 if the model lacks a chain."""
     partners = {pair.reference.name: pair for pair in pairs}
     found = {}
@@ -111,7 +111,9 @@ def _interfaces(pairs: list[ChainPair], reference: list[Chain]) -> dict[str, dic
     return found
 
 
-def _remarks(pairs: list[ChainPair], model: list[Chain], reference: list[Chain]) -> Iterator[str]:
+def _remarks(
+    pairs: list[ChainPair], model: list[ComparedChain], reference: list[ComparedChain]
+) -> Iterator[str]:
     """Yield lines about chains, residues and atoms without a partner."""
     for side, chains, effect in (
         ("model", model, "do not count"), ("reference", reference, "count as wrong, their interfaces too")
@@ -135,7 +137,7 @@ def _remarks(pairs: list[ChainPair], model: list[Chain], reference: list[Chain])
         yield f"{what}: " + ", ".join(f"{count} in {name}" for name, count in chains_with.items())
 
 
-def has_interface(first: Chain, second: Chain) -> bool:
+def has_interface(first: ComparedChain, second: ComparedChain) -> bool:
     """Return True if two chains have atoms in contact."""
     return bool(_near(first.residues, second.residues, _CONTACT))
 

@@ -8,7 +8,7 @@ from itertools import islice
 import numpy as np
 
 from model.comparison.atoms import PairedAtoms, count_preserved, pair_atoms
-from model.comparison.chains import ChainPair, Ligand, Molecules
+from model.comparison.chains import ChainPair, ComparedLigand, ComparedMolecules
 from model.comparison.scores import THRESHOLDS, distances
 from model.comparison.superposition import superpose
 
@@ -42,7 +42,9 @@ class LigandScores:
         )
 
 
-def compare_ligands(model: Molecules, reference: Molecules, mappings: list[list[ChainPair]]) -> LigandScores:
+def compare_ligands(
+    model: ComparedMolecules, reference: ComparedMolecules, mappings: list[list[ChainPair]]
+) -> LigandScores:
     """Return the scores of ligands, of the best of the mappings of chains.
 
     The RMSD is that of BiSyRMSD: after superposition of the CA and C3' atoms of the binding site, of the best
@@ -85,13 +87,13 @@ def _assign(values: dict[tuple[str, str], float], sign: int) -> Iterator[tuple[t
             yield key, value
 
 
-def _near(ligand: Ligand, positions: np.ndarray, cutoff: float) -> np.ndarray:
+def _near(ligand: ComparedLigand, positions: np.ndarray, cutoff: float) -> np.ndarray:
     """Return bool [N]: whether positions (N, 3) are nearer to an atom of a ligand than the cutoff."""
     return np.any(distances(ligand.positions, positions) < cutoff, axis=0)
 
 
 def _rmsd(
-    atoms: PairedAtoms, near: np.ndarray, reference: Ligand, model: Ligand, orders: np.ndarray
+    atoms: PairedAtoms, near: np.ndarray, reference: ComparedLigand, model: ComparedLigand, orders: np.ndarray
 ) -> float:
     """Return the least RMSD of a ligand after superposition of its binding site; infinite without one.
 
@@ -114,7 +116,11 @@ def _rmsd(
 
 
 def _lddt_pli(
-    atoms: PairedAtoms, local: np.ndarray, reference: Ligand, model: Ligand, orders: np.ndarray
+    atoms: PairedAtoms,
+    local: np.ndarray,
+    reference: ComparedLigand,
+    model: ComparedLigand,
+    orders: np.ndarray,
 ) -> float:
     """Return the best lDDT-PLI of the orders of a ligand's atoms; minus infinity without contacts.
 
@@ -151,7 +157,7 @@ def _lddt_pli(
 
 
 def _remarks(
-    model: list[Ligand],
+    model: list[ComparedLigand],
     rows: dict[str, dict[str, float | str]],
     rmsds: dict[tuple[str, str], float],
 ) -> Iterator[str]:
@@ -174,7 +180,7 @@ def _remarks(
             yield f"{len(names)} ligands {reason} do not count: {listed}"
 
 
-def equivalent_orders(model: Ligand, reference: Ligand) -> np.ndarray:
+def equivalent_orders(model: ComparedLigand, reference: ComparedLigand) -> np.ndarray:
     """Return the orders (K, N) of a model's atoms in which elements and bonds are those of a reference.
 
     Atoms are bonded if they are no further apart than their covalent radii allow. If both ligands have the
@@ -192,7 +198,7 @@ def equivalent_orders(model: Ligand, reference: Ligand) -> np.ndarray:
     return found.reshape(-1, len(reference.names))
 
 
-def _bonds(ligand: Ligand) -> list[set[int]]:
+def _bonds(ligand: ComparedLigand) -> list[set[int]]:
     """Return the atoms to which each atom is bonded."""
     longest = ligand.radii[:, None] + ligand.radii + _BOND_TOLERANCE
     near = (distances(ligand.positions, ligand.positions) < longest) & ~np.eye(len(ligand.names), dtype=bool)
@@ -200,7 +206,7 @@ def _bonds(ligand: Ligand) -> list[set[int]]:
 
 
 def _isomorphisms(
-    model: Ligand, model_bonds: list[set[int]], reference: Ligand, bonds: list[set[int]]
+    model: ComparedLigand, model_bonds: list[set[int]], reference: ComparedLigand, bonds: list[set[int]]
 ) -> Iterator[list[int]]:
     """Yield, for each order, the atom of the model for each of the reference."""
     route = _route(bonds)

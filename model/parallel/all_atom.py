@@ -21,8 +21,8 @@ from model.alphafold3.diffusion import TokenTransformer
 from model.alphafold3.embedding import TemplatePairStack
 from model.alphafold3.inputs import AlphaFold3Inputs
 from model.alphafold3.layers import GatedAttention, Mask
-from model.alphafold3.network import MAX_GRAPHED_TOKENS, AlphaFold3, Trunk
-from model.alphafold3.sampling import Draws
+from model.alphafold3.network import MAX_GRAPHED_TOKENS, AlphaFold3, TrunkOutput
+from model.alphafold3.sampling import DiffusionDraws
 from model.layers.cached_memory import memory_is_scarce
 from model.parallel.communication import RankGroup
 from model.parallel.evoformer import MsaShard, start_outer_product_mean
@@ -76,7 +76,7 @@ class ParallelAlphaFold3(AlphaFold3):
         return columns
 
     @torch.inference_mode()
-    def trunk(self, inputs: AlphaFold3Inputs, draws: Draws, *, cycles: int) -> Trunk:
+    def trunk(self, inputs: AlphaFold3Inputs, draws: DiffusionDraws, *, cycles: int) -> TrunkOutput:
         """Compute the representations of a target, of pairs this rank's rows; see `AlphaFold3.trunk`."""
         tokens, like = len(inputs.token_mask), self.linear_z.weight
         pair_bytes = tokens**2 * self.config.pair.channels * like.element_size()
@@ -89,8 +89,8 @@ class ParallelAlphaFold3(AlphaFold3):
     def sample(
         self,
         inputs: AlphaFold3Inputs,
-        trunk: Trunk,
-        draws: Draws,
+        trunk: TrunkOutput,
+        draws: DiffusionDraws,
         *,
         samples: int,
         progress: Callable[[int], None] | None = None,

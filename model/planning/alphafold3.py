@@ -77,7 +77,7 @@ class PredictionSize:
 
 
 @dataclass(frozen=True)
-class MemoryPlan:
+class AllAtomMemoryPlan:
     """Samples at once and chunk size of a prediction, and the memory it needs at most.
 
     Args:
@@ -113,7 +113,7 @@ class MemoryPlan:
         return f"{self.tokens:,} tokens need {self.needed / GIB:.1f} GiB, and {free}"
 
 
-def plan_prediction(config: AlphaFold3Config, size: PredictionSize, available: int) -> MemoryPlan:
+def plan_prediction(config: AlphaFold3Config, size: PredictionSize, available: int) -> AllAtomMemoryPlan:
     """Return the fastest plan whose peak and copies of parameters fit, or the smallest one.
 
     Args:
@@ -128,7 +128,7 @@ def plan_prediction(config: AlphaFold3Config, size: PredictionSize, available: i
     chunks = CHUNKS if size.on_gpu else (CPU_BUDGET,)
     for elements, group in product(chunks, groups):
         phases = phase_bytes(config, size, group, elements)
-        plan = MemoryPlan(group, elements, phases, loaded, copies, available, size.tokens)
+        plan = AllAtomMemoryPlan(group, elements, phases, loaded, copies, available, size.tokens)
         if plan.fits:
             break
     return plan

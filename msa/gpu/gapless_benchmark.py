@@ -14,7 +14,7 @@ from cuda.alignment import DeviceSequences
 from cuda.alignment.gapless import GaplessBounder
 from cuda.alignment.gapless.generator import Variant
 from cuda.alignment.gapless.launch_table import Launch, launch_table, local_table_path
-from cuda.alignment.gapless.layout import BYTE, Layout
+from cuda.alignment.gapless.layout import BYTE, LaneLayout
 from cuda.alignment.gapless.runtime import Device, PreparedKernel, prepare_kernel
 from msa.base.services.pool import ServicePool
 from msa.gpu.device.devices import Gpu
@@ -118,7 +118,7 @@ def candidate_launches(length: int, device: Device) -> Iterator[Launch]:
     for lanes in (1, 2, 4, 8, 16, 32):
         columns = -(-length // (4 * lanes)) * 4
         if columns <= 128:
-            layouts.append(Layout(lanes, columns, 1))
+            layouts.append(LaneLayout(lanes, columns, 1))
     for layout in layouts[:_LANE_COUNTS]:
         for threads, blocks in _BLOCK_SHAPES:
             registers = layout.pairs + _OVERHEAD_REGISTERS

@@ -18,7 +18,7 @@ from msa.engines.settings import SearchSettings
 from msa.io.fasta import FastaRecord
 from msa.profile.pssm import ProfileQuery, QueryProfile
 from msa.search.families.families import FamilyBuilder
-from msa.search.families.family import Family, initial_profile
+from msa.search.families.family import ProfileFamily, initial_profile
 from msa.search.families.family_processes import FamilyProcesses
 from msa.search.profile_search import ProfileSearch
 
@@ -53,7 +53,7 @@ class _Update:
 
     query: int
     result: QueryHits
-    future: "Future[Family | None]"
+    future: "Future[ProfileFamily | None]"
 
 
 @dataclass(frozen=True)
@@ -202,7 +202,7 @@ class _Iterations:
             if isinstance(query, ProfileQuery) and query.of_family
         }
         # by query index: queries with a family
-        self._families: dict[int, Family] = {k: family.result() for k, family in from_profile.items()}
+        self._families: dict[int, ProfileFamily] = {k: family.result() for k, family in from_profile.items()}
         self.final_hits: dict[int, Hits] = {}
         self._filtered_pairs = self._reported_pairs = 0
         self._progress_lock = threading.Lock()
@@ -275,7 +275,7 @@ class _Iterations:
         before = self._filtered_pairs
         self._all_taken = False
 
-        def profiles() -> Iterator[QueryProfile | Family]:
+        def profiles() -> Iterator[QueryProfile | ProfileFamily]:
             for k in indices:
                 taken.append(k)
                 self._filtered_pairs += len(self._search.database)

@@ -24,7 +24,7 @@ from msa.engines.settings import SearchSettings
 from msa.io.molecules import PROTEIN
 from msa.profile.pssm import QueryProfile
 from msa.profile.statistics import CHANCE_FRACTION, bit_scores, longest_targets
-from msa.search.families.family import Family
+from msa.search.families.family import ProfileFamily
 from msa.search.gapless_limit import longest_filtered
 from msa.search.scoring.candidate_scorer import CandidateScorer, profile_parameters, profile_settings
 from msa.search.scoring.composition import SEQUENCE_CHANCE_FRACTION, SEQUENCE_K_FACTOR, typical_target
@@ -89,7 +89,7 @@ class ProfileSearch:
         self._uncorrected: dict[int, QueryProfile] = {}
 
     def run(
-        self, profiles: Iterable[QueryProfile | Family], progress: Callable[[int], None]
+        self, profiles: Iterable[QueryProfile | ProfileFamily], progress: Callable[[int], None]
     ) -> Iterator[QueryHits]:
         """Yield the hits of each profile, in order.
 
@@ -163,11 +163,13 @@ class ProfileSearch:
             ),
         )  # fmt: skip
 
-    def _take(self, profiles: Iterable[QueryProfile | Family]) -> Iterator[QueryProfile]:
+    def _take(self, profiles: Iterable[QueryProfile | ProfileFamily]) -> Iterator[QueryProfile]:
         """Yield the profiles for the engine, and keep what their E-values depend on."""
         settings = self._settings
         for each in profiles:
-            profile, k_factor = (each.profile, each.k_factor) if isinstance(each, Family) else (each, 1.0)
+            profile, k_factor = (
+                (each.profile, each.k_factor) if isinstance(each, ProfileFamily) else (each, 1.0)
+            )
             fraction, typical = CHANCE_FRACTION, math.inf
             # a saved profile may have been corrected already
             if self._corrects_alignments and profile.is_uncorrected:

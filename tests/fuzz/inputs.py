@@ -26,7 +26,7 @@ import torch
 from features.alphafold2.deterministic import make_features
 from features.alphafold3.inputs import Settings, build_sample
 from features.alphafold3.samples import read_sample, sample_key, write_sample
-from features.assembly.job import Job, Ligand, Polymer
+from features.assembly.job import Ligand, MoleculeJob, Polymer
 from features.cache.cache import FeatureCache, encode_entry, read_entry
 from features.cache.entry import read_entry_metadata
 from features.chemistry.residue_classes import MoleculeKind
@@ -175,7 +175,7 @@ def feature_kinds(folder: Path) -> list[Kind]:
 def _sample_entry(folder: Path) -> bytes:
     """Return cached inputs of the all-atom network."""
     polymer = Polymer(MoleculeKind.PROTEIN, "MKV", ("A",), alignment=parse_alignment(b">q\nMKV\n>a\nMaR-\n"))
-    job = Job("job", (polymer, Ligand(("B",), ("GOL",))))
+    job = MoleculeJob("job", (polymer, Ligand(("B",), ("GOL",))))
     key = sample_key(job, Settings())
     return write_sample(folder / "cache", key, job, build_sample(job, Settings())).read_bytes()
 

@@ -18,7 +18,7 @@ what they do with a score:
 from dataclasses import dataclass
 from typing import Literal
 
-from cuda.alignment.gapless.layout import BYTE, RESET, Arithmetic, Layout
+from cuda.alignment.gapless.layout import BYTE, RESET, Arithmetic, LaneLayout
 from cuda.alignment.gapless.lists import LISTED, SCORED, STRETCHES, TAKEN, WARPS
 
 Kind = Literal["listed", "bounds", "bordered"]
@@ -52,7 +52,7 @@ class Variant:
     """
 
     kind: Kind
-    layout: Layout
+    layout: LaneLayout
     arithmetic: Arithmetic
     packed_integer_maximum: bool
 
@@ -284,7 +284,7 @@ def _row_lines(variant: Variant) -> list[str]:
     return lines
 
 
-def _address_lines(layout: Layout) -> list[str]:
+def _address_lines(layout: LaneLayout) -> list[str]:
     """Generate a lane's address in a row: `base`, and the extra distance `reach…` for narrower loads."""
     (first, _), *narrower = layout.first_loads
     own = f"lane % {layout.slots(first.words)} * {4 * first.words}"

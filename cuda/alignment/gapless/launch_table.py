@@ -10,7 +10,7 @@ from functools import cache
 from importlib import resources
 from pathlib import Path
 
-from cuda.alignment.gapless.layout import Layout
+from cuda.alignment.gapless.layout import LaneLayout
 
 DEFAULT = "default"
 
@@ -25,7 +25,7 @@ class Launch:
         blocks: blocks that must fit on a multiprocessor at once; limits a thread's registers.
     """
 
-    layout: Layout
+    layout: LaneLayout
     threads: int
     blocks: int
 
@@ -59,7 +59,9 @@ def launch_table(device: str = DEFAULT, kernels: Path | None = None) -> dict[int
     if not path.is_file():
         path = folder / _file_name(DEFAULT)
     return {
-        row["longest_query"]: Launch(Layout(row["lanes"], row["columns"], 1), row["threads"], row["blocks"])
+        row["longest_query"]: Launch(
+            LaneLayout(row["lanes"], row["columns"], 1), row["threads"], row["blocks"]
+        )
         for row in json.loads(path.read_text())["bounds"]
     }
 
@@ -102,7 +104,7 @@ def choose_list_launch(query_length: int, shared_bytes: int) -> Launch | None:
         None if the query is too long for shared memory, or has more than 2,048 residues.
     """
     for lanes, columns in _LIST_LAYOUTS:
-        launch = Launch(Layout(lanes, columns), threads=256 if columns <= 96 else 192, blocks=2)
+        launch = Launch(LaneLayout(lanes, columns), threads=256 if columns <= 96 else 192, blocks=2)
         if query_length <= launch.layout.tile and launch.layout.table_bytes <= shared_bytes:
             return launch
     return None

@@ -112,7 +112,7 @@ _SCALE = 2048
 
 
 @dataclass(frozen=True)
-class Layout:
+class LaneLayout:
     """A tile of query columns spread over a group of lanes.
 
     Lane l of a group holds columns l · columns … (l + 1) · columns − 1. Its pair p holds its columns p and

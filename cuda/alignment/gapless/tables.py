@@ -16,7 +16,7 @@ from cuda.alignment.gapless.layout import (
     MAX_PENALTY,
     ROWS,
     Arithmetic,
-    Layout,
+    LaneLayout,
     entry_bytes,
 )
 
@@ -46,7 +46,7 @@ class TableSource:
             scores are at most MAX_SCORE, and lower ones than −MAX_PENALTY count as that.
     """
 
-    layout: Layout
+    layout: LaneLayout
     arithmetic: Arithmetic
     profile: np.ndarray
 
@@ -106,7 +106,7 @@ def _write_bytes(profiles: np.ndarray, cells: np.ndarray, tables: np.ndarray) ->
 
 
 @cache
-def _cells(layout: Layout) -> np.ndarray:
+def _cells(layout: LaneLayout) -> np.ndarray:
     """Return the index in a profile of the score of each entry of a table; beyond its end for no score.
 
     Returns:

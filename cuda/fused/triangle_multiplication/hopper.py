@@ -88,7 +88,8 @@ class FoldedWeights(NamedTuple):
     """Weights of one layer with LayerNorm folded in: C pair channels, M = C channels of the product.
 
     Matrices are bfloat16 and have output channels as rows, CHUNK of values and CHUNK of gates alternating.
-    Biases are float32. All are half of the layer's, because of how the kernels compute gates.
+    Biases are float32. All are half of the layer's, because of how the kernels compute gates. Prepared for a
+    launch, matrices are descriptors of their tiles.
 
     Args:
         operands: [4*M, C], for the left factor, then the right.
@@ -97,9 +98,9 @@ class FoldedWeights(NamedTuple):
         finish_bias: [2*C].
     """
 
-    operands: torch.Tensor
+    operands: torch.Tensor | TensorDescriptor
     operands_bias: torch.Tensor
-    finish: torch.Tensor
+    finish: torch.Tensor | TensorDescriptor
     finish_bias: torch.Tensor
 
 
@@ -144,16 +145,7 @@ def alternate_chunks(
     return weights.to(dtype), bias.flatten()
 
 
-class PreparedWeights(NamedTuple):
-    """`FoldedWeights` whose matrices are descriptors of their tiles."""
-
-    operands: TensorDescriptor
-    operands_bias: torch.Tensor
-    finish: TensorDescriptor
-    finish_bias: torch.Tensor
-
-
-def prepare_weights(weights: TriangleMultiplicationWeights) -> PreparedWeights:
+def prepare_weights(weights: TriangleMultiplicationWeights) -> FoldedWeights:
     """Return one layer's weights as the kernels read them (cached).
 
     Raises:
@@ -162,15 +154,13 @@ def prepare_weights(weights: TriangleMultiplicationWeights) -> PreparedWeights:
     return cached_weights("Hopper", weights, lambda: _prepare(weights))
 
 
-def _prepare(weights: TriangleMultiplicationWeights) -> PreparedWeights:
+def _prepare(weights: TriangleMultiplicationWeights) -> FoldedWeights:
     check_tensors("triangle_multiplication", *weights)
     folded = fold_weights(weights)
     channels = folded.operands.shape[1]
-    return PreparedWeights(
-        tile_descriptor(folded.operands, 2 * CHUNK.value, channels),
-        folded.operands_bias,
-        tile_descriptor(folded.finish, CHUNK.value, channels),
-        folded.finish_bias,
+    return folded._replace(
+        operands=tile_descriptor(folded.operands, 2 * CHUNK.value, channels),
+        finish=tile_descriptor(folded.finish, CHUNK.value, channels),
     )
 
 
@@ -180,7 +170,7 @@ def position_tiles(pair: torch.Tensor) -> TensorDescriptor:
 
 
 def project_factors(
-    x: TensorDescriptor, weights: PreparedWeights, mask: torch.Tensor | None, padded_rows: int | None = None
+    x: TensorDescriptor, weights: FoldedWeights, mask: torch.Tensor | None, padded_rows: int | None = None
 ) -> torch.Tensor:
     """Compute the left and right factor [2*M, R, P] of rows x [n, N, C], zero past the last residue.
 
@@ -214,7 +204,7 @@ def project_factors(
 
 
 def finish(
-    product: torch.Tensor, weights: PreparedWeights, x: TensorDescriptor, result: torch.Tensor, add: bool
+    product: torch.Tensor, weights: FoldedWeights, x: TensorDescriptor, result: torch.Tensor, add: bool
 ) -> None:
     """Write the update to the result, or the sum of x and the update if `add`, from the product [C, R, P]."""
     rows, length, channels = x.shape

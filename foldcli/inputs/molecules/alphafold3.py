@@ -3,28 +3,31 @@
 from collections.abc import Iterator
 from typing import Any
 
-from features.assembly.job import Bond, Entity, Job, Ligand, Polymer
+from features.assembly.job import Bond, Entity, Ligand, MoleculeJob, Polymer
 from features.chemistry.residue_classes import MoleculeKind
-from foldcli.inputs.job_files import alphafold3_templates, check_alphafold3_version, check_count
-from foldcli.inputs.json_with_lines import MappingWithLines, text_or_file
-from foldcli.inputs.molecules.fields import (
-    Refuse,
+from foldcli.inputs.alphafold3_jobs import alphafold3_templates, check_alphafold3_version, check_count
+from foldcli.inputs.formats.job_fields import (
     as_mapping,
     check_keys,
-    check_query,
-    clean_polymer,
     find_unsupported,
-    query_alignment,
-    raise_error,
-    read_bond,
     read_chains,
-    read_each,
     read_entities,
-    read_modifications,
     read_named_alignment,
     read_number,
     read_seeds,
     required_text,
+    text_or_file,
+)
+from foldcli.inputs.formats.json_with_lines import MappingWithLines
+from foldcli.inputs.molecules.fields import (
+    Refuse,
+    check_query,
+    clean_polymer,
+    query_alignment,
+    raise_error,
+    read_bond,
+    read_each,
+    read_modifications,
 )
 from foldcli.inputs.molecules.glycans import attach_glycans, parse_glycan
 from model.chains import iterate_chain_names
@@ -54,7 +57,7 @@ _OF_PROTEINS = {
 _MAX_COPIES = 10_000
 
 
-def alphafold3_jobs(content: Any, path: str, refuse: Refuse = raise_error) -> list[Job]:
+def alphafold3_jobs(content: Any, path: str, refuse: Refuse = raise_error) -> list[MoleculeJob]:
     """Return the jobs of a JSON file: one job, or a list of jobs.
 
     Args:
@@ -71,7 +74,7 @@ def alphafold3_jobs(content: Any, path: str, refuse: Refuse = raise_error) -> li
     return read_each(jobs, lambda job: _job(as_mapping(job, "a job", path, 1), path), refuse)
 
 
-def _job(content: MappingWithLines, path: str) -> Job:
+def _job(content: MappingWithLines, path: str) -> MoleculeJob:
     check_keys(content, JOB_KEYS, path)
     check_alphafold3_version(content, path)
     items = read_entities(content, path)
@@ -84,7 +87,7 @@ def _job(content: MappingWithLines, path: str) -> Job:
             ligands, bonds = _glycans(entity, polymer, free_names, path)
             entities += ligands
             glycan_bonds += bonds
-    return Job(
+    return MoleculeJob(
         required_text(content, "name", path),
         tuple(entities),
         (*_bonds(content, path), *glycan_bonds),

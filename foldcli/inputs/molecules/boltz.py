@@ -6,25 +6,27 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from features.assembly.job import Bond, Entity, Job, Ligand, Polymer
+from features.assembly.job import Bond, Entity, Ligand, MoleculeJob, Polymer
 from features.chemistry.residue_classes import MoleculeKind
-from foldcli.inputs.job_files import boltz_templates, check_boltz_version
-from foldcli.inputs.json_with_lines import MappingWithLines, decode_utf8, parse_yaml_with_lines
-from foldcli.inputs.molecules.fields import (
+from foldcli.inputs.boltz_jobs import boltz_templates, check_boltz_version
+from foldcli.inputs.formats.job_fields import (
     as_mapping,
     check_keys,
-    check_query,
-    clean_polymer,
     find_named_file,
     find_unsupported,
-    query_alignment,
-    read_bond,
     read_chains,
     read_entities,
     read_flag,
-    read_modifications,
     read_named_alignment,
     required_text,
+)
+from foldcli.inputs.formats.json_with_lines import MappingWithLines, decode_utf8, parse_yaml_with_lines
+from foldcli.inputs.molecules.fields import (
+    check_query,
+    clean_polymer,
+    query_alignment,
+    read_bond,
+    read_modifications,
 )
 from msa.alignments.files import Alignment, parse_alignment
 from msa.base.errors import InputError
@@ -37,7 +39,7 @@ POLYMER_KEYS = ("id", "sequence", "msa", "modifications", "cyclic")
 LIGAND_KEYS = ("id", "ccd", "smiles")
 
 
-def parse_boltz_job(data: bytes, path: str, name: str) -> Job:
+def parse_boltz_job(data: bytes, path: str, name: str) -> MoleculeJob:
     """Parse a YAML file, which has one job.
 
     Args:
@@ -54,7 +56,7 @@ def parse_boltz_job(data: bytes, path: str, name: str) -> Job:
     find_unsupported(content, _UNSUPPORTED, path)
     entities = tuple(_entity(kind, entity, path) for kind, entity in read_entities(content, path))
     entities = _add_templates(entities, content, path)
-    return Job(name, entities, _bonds(content, path), path=path, line=content.line)
+    return MoleculeJob(name, entities, _bonds(content, path), path=path, line=content.line)
 
 
 def _add_templates(entities: tuple[Entity, ...], content: MappingWithLines, path: str) -> tuple[Entity, ...]:

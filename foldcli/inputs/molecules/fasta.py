@@ -4,9 +4,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from features.assembly.job import Entity, Job, Ligand, Polymer
+from features.assembly.job import Entity, Ligand, MoleculeJob, Polymer
 from features.chemistry.residue_classes import MoleculeKind
-from foldcli.inputs.json_with_lines import decode_utf8
+from foldcli.inputs.formats.job_fields import read_named_alignment
+from foldcli.inputs.formats.json_with_lines import decode_utf8
 from foldcli.inputs.molecules.fields import (
     Refuse,
     check_query,
@@ -14,7 +15,6 @@ from foldcli.inputs.molecules.fields import (
     query_alignment,
     raise_error,
     read_each,
-    read_named_alignment,
 )
 from model.chains import iterate_chain_names
 from msa.base.errors import InputError
@@ -54,7 +54,7 @@ def names_molecules(text: bytes) -> bool:
     return text.startswith(b">") and _MOLECULES.search(text) is not None
 
 
-def parse_fasta_jobs(data: bytes, path: str, name: str, refuse: Refuse = raise_error) -> list[Job]:
+def parse_fasta_jobs(data: bytes, path: str, name: str, refuse: Refuse = raise_error) -> list[MoleculeJob]:
     """Parse FASTA: one job if the headers name kinds of chains, else one job per record.
 
     Args:
@@ -69,15 +69,17 @@ def parse_fasta_jobs(data: bytes, path: str, name: str, refuse: Refuse = raise_e
     records = _records(decode_utf8(data, path), path)
     if any(_typed_header(record.header) is not None for record in records):
         entities = tuple(_typed_entity(record, path) for record in records)
-        return [Job(name, entities, path=path, line=records[0].line)]
+        return [MoleculeJob(name, entities, path=path, line=records[0].line)]
     return read_each(records, lambda record: _joined_job(record, path), refuse)
 
 
-def parse_table_jobs(rows: Sequence[tuple[int, dict[str, str]]], path: str, refuse: Refuse) -> list[Job]:
+def parse_table_jobs(
+    rows: Sequence[tuple[int, dict[str, str]]], path: str, refuse: Refuse
+) -> list[MoleculeJob]:
     """Return one job for each row of a ColabFold table whose sequences name kinds of molecules.
 
     Args:
-        rows: see `foldcli.inputs.tables.table_rows`.
+        rows: see `foldcli.inputs.formats.tables.table_rows`.
         path: file name for errors.
         refuse: called with the error of each row that is no job.
     """
@@ -131,7 +133,7 @@ def _typed_entity(record: _Record, path: str) -> Entity:
     return replace(entity, alignment=check_query(alignment, entity.sequence, path, record.line))
 
 
-def _joined_job(record: _Record, path: str) -> Job:
+def _joined_job(record: _Record, path: str) -> MoleculeJob:
     """Return the job of a record whose chains are separated by `:`; equal chains are copies."""
     if not record.text:
         raise InputError("no sequence", path, record.line)
@@ -150,7 +152,7 @@ def _joined_job(record: _Record, path: str) -> Job:
         for (kind, text), chains in copies.items()
     )
     name = first_word(clean_header(record.header))
-    return Job(name or f"line{record.line}", entities, path=path, line=record.line)
+    return MoleculeJob(name or f"line{record.line}", entities, path=path, line=record.line)
 
 
 def _entity(kind: str, text: str, chains: tuple[str, ...], path: str, line: int) -> Entity:

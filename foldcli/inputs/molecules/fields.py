@@ -5,32 +5,20 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from features.assembly.job import Bond, BondedAtom, Job, Modification
+from features.assembly.job import Bond, BondedAtom, Modification, MoleculeJob
 from features.chemistry.residue_classes import MoleculeKind
-from foldcli.inputs.job_files import read_entities, read_named_alignment, read_seeds
-from foldcli.inputs.json_with_lines import (
-    MappingWithLines,
+from foldcli.inputs.formats.job_fields import (
     as_mapping,
     check_keys,
-    find_named_file,
-    find_unsupported,
-    read_chains,
-    read_flag,
     read_number,
     required_text,
 )
+from foldcli.inputs.formats.json_with_lines import MappingWithLines
 from foldcli.logs import logger
 from msa.alignments.files import Alignment, parse_alignment
 from msa.base.errors import InputError
 from msa.io.fasta import clean_sequence
 from msa.io.molecules import looks_like_nucleic_acid
-
-__all__ = [
-    "as_mapping", "check_keys", "check_query", "clean_polymer", "find_named_file", "find_unsupported",
-    "join_alignments", "query_alignment", "raise_error", "read_bond", "read_chains", "read_each",
-    "read_entities", "read_flag", "read_modifications", "read_named_alignment", "read_number", "read_seeds",
-    "required_text",
-]  # fmt: skip
 
 T = TypeVar("T")
 Refuse = Callable[[InputError], None]
@@ -44,7 +32,7 @@ def raise_error(error: InputError) -> None:
     raise error
 
 
-def read_each(items: Iterable[T], read: Callable[[T], Job], refuse: Refuse) -> list[Job]:
+def read_each(items: Iterable[T], read: Callable[[T], MoleculeJob], refuse: Refuse) -> list[MoleculeJob]:
     """Return the jobs of a file that can be read; call `refuse` with the errors of the others."""
     jobs = []
     for item in items:

@@ -10,15 +10,15 @@ from pathlib import PurePath
 
 from rdkit import Chem, rdBase
 
-from features.assembly.job import Job, Ligand
+from features.assembly.job import Ligand, MoleculeJob
 from features.chemistry.components import read_component
 from features.chemistry.molecules import parse_smiles
 from foldcli.inputs.failures import Failures
-from foldcli.inputs.json_with_lines import decode_utf8
+from foldcli.inputs.formats.json_with_lines import decode_utf8
+from foldcli.inputs.formats.tables import make_identifier
 from foldcli.inputs.molecules.fields import Refuse
 from foldcli.inputs.molecules.read import name_jobs
 from foldcli.inputs.queries import warn_queries
-from foldcli.inputs.tables import make_identifier
 from model.chains import iterate_chain_names
 from msa.base.errors import InputError
 from msa.io.compression import read_bytes
@@ -66,8 +66,8 @@ def read_ligands(path: str | os.PathLike[str], failures: Failures) -> list[tuple
 
 
 def screen_jobs(
-    proteins: Sequence[tuple[str, Job]], ligands: Sequence[tuple[str, Ligand]]
-) -> list[tuple[str, Job]]:
+    proteins: Sequence[tuple[str, MoleculeJob]], ligands: Sequence[tuple[str, Ligand]]
+) -> list[tuple[str, MoleculeJob]]:
     """Return the jobs of each protein with each ligand, named protein_and_ligand.
 
     Args:

@@ -4,29 +4,31 @@ import contextlib
 from pathlib import Path
 from typing import Any
 
-from features.assembly.job import Entity, Job, Ligand, Modification, OwnTemplate, Polymer
+from features.assembly.job import Entity, Ligand, Modification, MoleculeJob, OwnTemplate, Polymer
 from features.chemistry.residue_classes import MoleculeKind
 from features.templates.own_templates import template_of_file
-from foldcli.inputs.json_with_lines import MappingWithLines
-from foldcli.inputs.molecules.fields import (
-    Refuse,
+from foldcli.inputs.formats.job_fields import (
     as_mapping,
     check_keys,
-    check_query,
-    clean_polymer,
     find_named_file,
     find_unsupported,
-    join_alignments,
-    query_alignment,
-    raise_error,
-    read_bond,
     read_chains,
-    read_each,
     read_flag,
     read_named_alignment,
     read_number,
     read_seeds,
     required_text,
+)
+from foldcli.inputs.formats.json_with_lines import MappingWithLines
+from foldcli.inputs.molecules.fields import (
+    Refuse,
+    check_query,
+    clean_polymer,
+    join_alignments,
+    query_alignment,
+    raise_error,
+    read_bond,
+    read_each,
 )
 from msa.alignments.files import Alignment
 from msa.base.errors import InputError
@@ -48,7 +50,7 @@ _UNSUPPORTED = {
 }  # fmt: skip
 
 
-def openfold3_jobs(content: Any, path: str, refuse: Refuse = raise_error) -> list[Job]:
+def openfold3_jobs(content: Any, path: str, refuse: Refuse = raise_error) -> list[MoleculeJob]:
     """Return the jobs of a JSON file: one job per query.
 
     Args:
@@ -66,13 +68,13 @@ def openfold3_jobs(content: Any, path: str, refuse: Refuse = raise_error) -> lis
         raise InputError("no query", path, content.line_of("queries"))
     seeds = read_seeds(content, "seeds", path)
 
-    def read(name: str) -> Job:
+    def read(name: str) -> MoleculeJob:
         return _job(name, as_mapping(queries[name], "a query", path, queries.line_of(name)), seeds, path)
 
     return read_each(queries, read, refuse)
 
 
-def _job(name: str, query: MappingWithLines, seeds: tuple[int, ...], path: str) -> Job:
+def _job(name: str, query: MappingWithLines, seeds: tuple[int, ...], path: str) -> MoleculeJob:
     check_keys(query, QUERY_KEYS, path)
     find_unsupported(query, {"pocket_constraint": "pocket constraints"}, path)
     chains, line = query.get("chains"), query.line_of("chains")
@@ -81,7 +83,7 @@ def _job(name: str, query: MappingWithLines, seeds: tuple[int, ...], path: str) 
     bonds: Any = query.get("covalent_bonds") or []
     if not isinstance(bonds, list):
         raise InputError("'covalent_bonds' is not a list", path, query.line_of("covalent_bonds"))
-    return Job(
+    return MoleculeJob(
         name,
         tuple(_entity(as_mapping(chain, "a chain", path, line), query, path) for chain in chains),
         tuple(read_bond(bond, "covalent_bonds", path, query.line_of("covalent_bonds")) for bond in bonds),

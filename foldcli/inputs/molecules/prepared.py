@@ -13,7 +13,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from features.assembly.job import Job
+from features.assembly.job import MoleculeJob
 from features.assembly.job_json import job_of_json
 from foldcli.fingerprints import fingerprint
 from foldcli.inputs.cached_targets import looks_like_name
@@ -149,7 +149,7 @@ class PreparedJob:
     """
 
     name: str
-    job: Job
+    job: MoleculeJob
     preparations: tuple[Preparation, ...]
     requested_seeds: tuple[int, ...] | None = None
 
@@ -184,9 +184,9 @@ def find_prepared_targets(
     all_cached: bool,
     cache: Path,
     failures: "Failures",
-    target_identity: Callable[[Job], Mapping[str, Any]],
-    is_searched: Callable[[Job], bool],
-) -> list[tuple[str, Job | PreparedJob]]:
+    target_identity: Callable[[MoleculeJob], Mapping[str, Any]],
+    is_searched: Callable[[MoleculeJob], bool],
+) -> list[tuple[str, MoleculeJob | PreparedJob]]:
     """Return the names and jobs of `foldcli predict`.
 
     A job that needs no search is predicted even if it has not been prepared.
@@ -216,7 +216,7 @@ def find_prepared_targets(
         return list(prepared.find_all(prepared.names))
     names = [text for text in inputs if looks_like_name(text)]
     jobs = read_jobs([text for text in inputs if text not in names], failures)
-    found: list[tuple[str, Job | PreparedJob]] = []
+    found: list[tuple[str, MoleculeJob | PreparedJob]] = []
     for name, job in jobs:
         try:
             match = prepared.match(name, job, target_identity(job))
@@ -282,7 +282,7 @@ class _PreparedJobs:
             raise InputError(reason + hint, name)
         return self._only(name, list(self._found[name].values()))
 
-    def match(self, name: str, job: Job, identity: Mapping[str, Any]) -> PreparedJob | None:
+    def match(self, name: str, job: MoleculeJob, identity: Mapping[str, Any]) -> PreparedJob | None:
         """Return the prepared job of this name with these molecules; None if there is none."""
         candidates = [
             preparations

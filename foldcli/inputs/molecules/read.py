@@ -12,11 +12,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from features.assembly.job import Job, Polymer
+from features.assembly.job import MoleculeJob, Polymer
 from features.chemistry.residue_classes import MoleculeKind
 from foldcli.inputs.complexes import Complex
 from foldcli.inputs.failures import Failures
-from foldcli.inputs.json_with_lines import MappingWithLines, parse_json_with_lines
+from foldcli.inputs.formats.json_with_lines import MappingWithLines, parse_json_with_lines
+from foldcli.inputs.formats.tables import make_identifier, parse_table, table_rows
 from foldcli.inputs.molecules.alphafold3 import alphafold3_jobs
 from foldcli.inputs.molecules.boltz import parse_boltz_job
 from foldcli.inputs.molecules.fasta import names_molecules, parse_fasta_jobs, parse_table_jobs
@@ -34,7 +35,6 @@ from foldcli.inputs.queries import (
     split_complexes,
     warn_queries,
 )
-from foldcli.inputs.tables import make_identifier, parse_table, table_rows
 from model.chains import chain_names
 from msa.alignments.complex_a3m import ComplexAlignment, is_complex_a3m, parse_complex_a3m
 from msa.alignments.files import Alignment, check_protein, without_separator
@@ -54,7 +54,7 @@ _NAME_MOLECULE = (
 _RESULT = re.compile(r"\.(?:done|a3m|sto)\.json$|_(?:scores|summary_confidences|confidences)[^/]*\.json$")
 
 
-def read_jobs(inputs: Sequence[str], failures: Failures) -> list[tuple[str, Job]]:
+def read_jobs(inputs: Sequence[str], failures: Failures) -> list[tuple[str, MoleculeJob]]:
     """Read the jobs of files and folders, and return pairs of name and job.
 
     Names are safe for files and distinct. A job with the name and the molecules of an earlier one is left
@@ -67,7 +67,7 @@ def read_jobs(inputs: Sequence[str], failures: Failures) -> list[tuple[str, Job]
     Raises:
         InputError: a folder has no job file.
     """
-    jobs: list[Job] = []
+    jobs: list[MoleculeJob] = []
     for path in list_job_files(inputs):
         try:
             jobs += read_job_file(path, partial(failures.add, path))
@@ -90,7 +90,7 @@ def list_job_files(inputs: Sequence[str]) -> Iterator[str]:
         yield from files or list_query_files([path])
 
 
-def read_job_file(path: str | os.PathLike[str], refuse: Refuse) -> list[Job]:
+def read_job_file(path: str | os.PathLike[str], refuse: Refuse) -> list[MoleculeJob]:
     """Read the jobs in a file; compression is recognised by content.
 
     Args:
@@ -131,9 +131,9 @@ def read_job_file(path: str | os.PathLike[str], refuse: Refuse) -> list[Job]:
     return _jobs_of_queries(read_sequences(data, name), name, refuse)
 
 
-def name_jobs(jobs: Sequence[Job]) -> list[tuple[str, Job]]:
+def name_jobs(jobs: Sequence[MoleculeJob]) -> list[tuple[str, MoleculeJob]]:
     """Return pairs of file name and job, each job renamed to a distinct word; see `read_jobs`."""
-    distinct: list[Job] = []
+    distinct: list[MoleculeJob] = []
     seen: set[tuple[object, ...]] = set()
     repeated = []
     for job in jobs:
@@ -148,7 +148,7 @@ def name_jobs(jobs: Sequence[Job]) -> list[tuple[str, Job]]:
     return [(name, replace(job, name=new)) for name, new, job in zip(names, ids, distinct, strict=True)]
 
 
-def _content(job: Job) -> tuple[object, ...]:
+def _content(job: MoleculeJob) -> tuple[object, ...]:
     """Return all that distinguishes a job from others of its name, but not its place in a file."""
     entities = tuple(
         (
@@ -163,7 +163,7 @@ def _content(job: Job) -> tuple[object, ...]:
     return job.name, entities, bonds, job.seeds, job.components
 
 
-def _jobs_of_queries(queries: Sequence[Query], path: str, refuse: Refuse) -> list[Job]:
+def _jobs_of_queries(queries: Sequence[Query], path: str, refuse: Refuse) -> list[MoleculeJob]:
     """Return the jobs of sequences and complexes; refuse records that are no proteins."""
     jobs = []
     for query in queries:
@@ -179,7 +179,7 @@ def _jobs_of_queries(queries: Sequence[Query], path: str, refuse: Refuse) -> lis
     return jobs
 
 
-def job_of_query(query: FastaRecord | Complex, path: str) -> Job:
+def job_of_query(query: FastaRecord | Complex, path: str) -> MoleculeJob:
     """Return the job of a protein or a complex of proteins; equal chains are copies."""
     chains = [query.sequence] if isinstance(query, FastaRecord) else [c.sequence for c in query.chains]
     templates = query.templates or (None,) * len(chains)
@@ -187,7 +187,7 @@ def job_of_query(query: FastaRecord | Complex, path: str) -> Job:
         raise InputError(f"chain {query.cyclic[0]} is cyclic: predict the job itself, not in a screen", path)
     line = query.line if isinstance(query, Complex) else None
     entities = _copies(tuple(zip(chains, templates, strict=True)))
-    return Job(query.id or "query", entities, seeds=query.seeds, path=path, line=line)
+    return MoleculeJob(query.id or "query", entities, seeds=query.seeds, path=path, line=line)
 
 
 def _copies(chains: Sequence[tuple[str, tuple[Any, ...] | None]]) -> tuple[Polymer, ...]:
@@ -201,14 +201,14 @@ def _copies(chains: Sequence[tuple[str, tuple[Any, ...] | None]]) -> tuple[Polym
     )
 
 
-def _job_of_alignment(alignment: Alignment) -> Job:
+def _job_of_alignment(alignment: Alignment) -> MoleculeJob:
     """Return the job of the query of an alignment, with the alignment."""
     check_protein(alignment.names[0], alignment.query, alignment.source)
     polymer = Polymer(MoleculeKind.PROTEIN, alignment.query, ("A",), alignment=alignment)
-    return Job(first_word(alignment.names[0]) or "query", (polymer,), path=alignment.source)
+    return MoleculeJob(first_word(alignment.names[0]) or "query", (polymer,), path=alignment.source)
 
 
-def _job_of_complex(alignment: ComplexAlignment) -> Job:
+def _job_of_complex(alignment: ComplexAlignment) -> MoleculeJob:
     """Return the job of ColabFold's alignment of a complex; its copies are adjacent if it lists no chains."""
     path = alignment.source
     default = [number for number, count in enumerate(alignment.copies) for _ in range(count)]
@@ -226,4 +226,4 @@ def _job_of_complex(alignment: ComplexAlignment) -> Job:
         for number, sequence in enumerate(alignment.queries)
     )
     name = name_of_file(path or "-")
-    return Job(name, polymers, path=path)
+    return MoleculeJob(name, polymers, path=path)

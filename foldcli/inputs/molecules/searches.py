@@ -6,9 +6,9 @@ from functools import partial
 from typing import NoReturn
 
 from foldcli.inputs.complexes import Complex
+from foldcli.inputs.formats.tables import make_identifier
 from foldcli.inputs.molecules.read import list_job_files, read_job_file
 from foldcli.inputs.queries import Query
-from foldcli.inputs.tables import make_identifier
 from foldcli.logs import logger
 from msa.base.errors import InputError
 from msa.io.fasta import FastaRecord

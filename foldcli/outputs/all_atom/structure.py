@@ -3,8 +3,7 @@
 import numpy as np
 from rdkit import Chem, rdBase
 
-from features.assembly.atoms import Atoms
-from features.assembly.atoms import Chain as JobChain
+from features.assembly.atoms import Atoms, MoleculeChain
 from features.assembly.job import Ligand, Polymer
 from features.assembly.tokens import Tokens
 from features.chemistry.components import Component, describe_component
@@ -129,7 +128,7 @@ def _joins_residues_of_a_ligand(atoms: Atoms) -> np.ndarray:
     return np.asarray(joins & (atoms.kind[first] == MoleculeKind.LIGAND))
 
 
-def _kind(chain: JobChain, components: dict[str, ChemicalComponent]) -> EntityKind:
+def _kind(chain: MoleculeChain, components: dict[str, ChemicalComponent]) -> EntityKind:
     if not isinstance(chain.entity, Ligand):
         return _POLYMER_KINDS[chain.kind]
     if len(chain.residues) > 1:

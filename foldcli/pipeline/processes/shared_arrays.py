@@ -1,7 +1,8 @@
 """Arrays in shared memory, which another process on this machine maps instead of receiving a copy.
 
 The features of a job take hundreds of megabytes. Sending them through a pipe would keep a GPU waiting
-between jobs.
+between jobs. Unlike `multiprocessing.shared_memory`, this needs no room in /dev/shm, which containers limit
+to 64 MB, and a process that is killed leaves no file behind.
 """
 
 import mmap

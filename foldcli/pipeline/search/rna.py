@@ -6,7 +6,7 @@ from pathlib import Path
 from threading import Event
 from typing import Any
 
-from features.assembly.job import Entity, Job, Polymer
+from features.assembly.job import Entity, MoleculeJob, Polymer
 from features.chemistry.residue_classes import MoleculeKind
 from foldcli.inputs.complexes import chain_query
 from foldcli.inputs.failures import Failures
@@ -78,7 +78,7 @@ def _chains(target: Any) -> dict[str, FastaRecord]:
     """Return the distinct RNA sequences of a job without an alignment, as queries; {} for other targets."""
     return {
         entity.sequence: FastaRecord(f"{target.name}_{entity.chains[0]}", entity.sequence)
-        for entity in (target.entities if isinstance(target, Job) else ())
+        for entity in (target.entities if isinstance(target, MoleculeJob) else ())
         if isinstance(entity, Polymer) and entity.kind == MoleculeKind.RNA and not entity.has_rows
         if len(entity.sequence) >= _MIN_LENGTH
     }

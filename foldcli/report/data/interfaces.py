@@ -40,7 +40,7 @@ class Contact:
 
 
 @dataclass(frozen=True)
-class Interface:
+class ChainInterface:
     """Two chains with their scores and contacts.
 
     Args:
@@ -54,7 +54,7 @@ class Interface:
     contacts: tuple[Contact, ...] | None = None
 
 
-def read_interfaces(scores: dict[str, Any], path: Path) -> tuple[Interface, ...]:
+def read_interfaces(scores: dict[str, Any], path: Path) -> tuple[ChainInterface, ...]:
     """Return the interfaces of a model, sorted by their number of contacts, then by their scores.
 
     Args:
@@ -73,7 +73,7 @@ def read_interfaces(scores: dict[str, Any], path: Path) -> tuple[Interface, ...]
             pair_scores[key] = max(float(value), pair_scores.get(key, 0.0))
     contacts = _read_contacts(path) if path.is_file() else None
     interfaces = [
-        Interface(pair, pairs.get(pair, {}), None if contacts is None else contacts.get(pair, ()))
+        ChainInterface(pair, pairs.get(pair, {}), None if contacts is None else contacts.get(pair, ()))
         for pair in dict.fromkeys([*pairs, *(contacts or {})])
     ]
     return tuple(sorted(interfaces, key=_sort_key))
@@ -87,7 +87,7 @@ def _ordered_pair(first: str, second: str) -> tuple[str, str]:
     return (first, second) if key(first) <= key(second) else (second, first)
 
 
-def _sort_key(interface: Interface) -> tuple[float, ...]:
+def _sort_key(interface: ChainInterface) -> tuple[float, ...]:
     scores = [-interface.scores.get(key, 0.0) for key in ("ipsae", "pairwise_iptm")]
     return (-len(interface.contacts or ()), *scores)
 

@@ -14,6 +14,7 @@ from foldcli.report.data.alignment import Coverage
 from foldcli.report.data.model_atoms import ModelAtoms
 from foldcli.report.data.result import PAE_STEP, PaeMap, RankedModel, TargetResult
 from foldcli.report.data.secondary_structure import assign_secondary_structure
+from model.comparison.superposition import superpose
 
 # maximum number of atoms of all models of a page; models beyond it have their backbone only
 MAX_ATOMS = 200_000
@@ -190,12 +191,7 @@ def superpositions(models: list[np.ndarray]) -> list[RigidTransform]:
     present = np.isfinite(models[0]).all(1)
     if not present.any():
         return [RigidTransform(np.eye(3), np.zeros(3))] * len(models)
-    centre = models[0][present].mean(0)
-    _, _, axes = np.linalg.svd(models[0][present] - centre, full_matrices=False)
-    rotation = np.eye(3)
-    if len(axes) == 3:
-        axes[2] *= np.sign(np.linalg.det(axes)) or 1.0  # a rotation, never a reflection
-        rotation = axes.T
+    rotation = principal_axes(models[0][present], reversible=2).T
     oriented = models[0][present] @ rotation
     transforms = [RigidTransform(rotation, -(oriented.min(0) + oriented.max(0)) / 2)]
     first = transforms[0].apply(models[0])
@@ -204,9 +200,19 @@ def superpositions(models: list[np.ndarray]) -> list[RigidTransform]:
         if not shared.any():
             transforms.append(transforms[0])
             continue
-        centre, target = model[shared].mean(0), first[shared].mean(0)
-        u, _, vt = np.linalg.svd((model[shared] - centre).T @ (first[shared] - target))
-        handedness = np.diag([1.0, 1.0, np.sign(np.linalg.det(u @ vt)) or 1.0])
-        rotation = u @ handedness @ vt
-        transforms.append(RigidTransform(rotation, target - centre @ rotation))
+        transforms.append(RigidTransform(*superpose(model[shared], first[shared])))
     return transforms
+
+
+def principal_axes(points: np.ndarray, reversible: int) -> np.ndarray:
+    """Return the principal axes of points as rows of a rotation, float64 [3, 3], the longest first.
+
+    Args:
+        points: float64 [n, 3], Å; less than three have the axes of the coordinates.
+        reversible: index of the axis that is reversed if the axes would be a reflection.
+    """
+    _, _, axes = np.linalg.svd(points - points.mean(0), full_matrices=False)
+    if len(axes) < 3:
+        return np.eye(3)
+    axes[reversible] *= np.sign(np.linalg.det(axes)) or 1.0
+    return axes

@@ -11,6 +11,7 @@ import numpy as np
 
 from features.templates.homology import template_name
 from foldcli.outputs.layout import TargetFiles
+from foldcli.report.data.page_data import principal_axes
 from msa.io.structures import read_structure
 
 # maximum number of rows on a page; a library may have hundreds of relatives
@@ -134,9 +135,7 @@ def _drawing(model: Path, hit: Path) -> dict[str, Any]:
     traces = [_trace(model), _trace(hit)]
     points = np.concatenate(traces[0])
     centre = points.mean(axis=0)
-    _, _, axes = np.linalg.svd(points - centre, full_matrices=False)
-    # a rotation, never a reflection
-    axes[1] *= np.sign(np.linalg.det(axes)) or 1.0
+    axes = principal_axes(points, reversible=1)
     flat = [[(part - centre) @ axes[:2].T * [1, -1] for part in trace] for trace in traces]
     every = np.concatenate([part for trace in flat for part in trace])
     low = every.min(axis=0)

@@ -9,7 +9,7 @@ import numpy as np
 
 from foldcli.outputs.done import read_done_record
 from foldcli.outputs.layout import TargetFiles, find_targets
-from foldcli.report.data.interfaces import Interface, read_interfaces
+from foldcli.report.data.interfaces import ChainInterface, read_interfaces
 from foldcli.report.data.model_atoms import ModelAtoms, read_mmcif_atoms, read_model_atoms
 from msa.base.errors import InputError
 from msa.base.json_files import read_json
@@ -66,7 +66,7 @@ class RankedModel:
     files: tuple[str, ...]
     copied_from: str | None = None
     iptm: float | None = None
-    interfaces: tuple[Interface, ...] = ()
+    interfaces: tuple[ChainInterface, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,7 +11,7 @@ import torch
 from cuda.fused.smooth_lddt import smooth_lddt
 from model.alphafold3.inputs import AlphaFold3Inputs
 from model.training.alphafold3.alignment import align
-from model.training.alphafold3.targets import Targets, of_atoms
+from model.training.alphafold3.targets import AtomTargets, of_atoms
 
 DNA_WEIGHT, RNA_WEIGHT, LIGAND_WEIGHT = 5.0, 5.0, 10.0
 # distances up to which pairs of atoms count in lDDT, Å, by the kind of the first atom
@@ -27,7 +27,7 @@ def noise_weights(sigmas: torch.Tensor, sigma_data: float) -> torch.Tensor:
     return (sigmas**2 + sigma_data**2) / (sigmas * sigma_data) ** 2
 
 
-def position_loss(denoised: torch.Tensor, inputs: AlphaFold3Inputs, targets: Targets) -> torch.Tensor:
+def position_loss(denoised: torch.Tensor, inputs: AlphaFold3Inputs, targets: AtomTargets) -> torch.Tensor:
     """Return the mean squared error after alignment, weighted by the kind of molecule (equation 3).
 
     Args:
@@ -49,7 +49,7 @@ def position_loss(denoised: torch.Tensor, inputs: AlphaFold3Inputs, targets: Tar
     return (squared * weights).sum(dim=-1) / 3 / (targets.resolved.sum() + EPSILON)
 
 
-def bond_loss(denoised: torch.Tensor, inputs: AlphaFold3Inputs, targets: Targets) -> torch.Tensor:
+def bond_loss(denoised: torch.Tensor, inputs: AlphaFold3Inputs, targets: AtomTargets) -> torch.Tensor:
     """Return the mean squared error of distances in bonds of polymers with ligands (equation 5).
 
     As in OpenFold3, a ligand's atom has a bond with each atom of a residue that it is bonded to.
@@ -72,7 +72,7 @@ def bond_loss(denoised: torch.Tensor, inputs: AlphaFold3Inputs, targets: Targets
     return error.sum(dim=-1) / (len(pairs.distances) + EPSILON)
 
 
-def smooth_lddt_loss(denoised: torch.Tensor, inputs: AlphaFold3Inputs, targets: Targets) -> torch.Tensor:
+def smooth_lddt_loss(denoised: torch.Tensor, inputs: AlphaFold3Inputs, targets: AtomTargets) -> torch.Tensor:
     """Return 1 − the smooth lDDT of all atoms (Algorithm 27).
 
     Args:

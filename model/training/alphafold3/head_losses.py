@@ -15,10 +15,10 @@ from model.training.alphafold3.denoising_losses import (
     NUCLEOTIDE_RADIUS,
     RADIUS,
 )
-from model.training.alphafold3.targets import Targets, centre_atoms
+from model.training.alphafold3.targets import AtomTargets, centre_atoms
 
 
-def distogram_loss(logits: torch.Tensor, inputs: AlphaFold3Inputs, targets: Targets) -> torch.Tensor:
+def distogram_loss(logits: torch.Tensor, inputs: AlphaFold3Inputs, targets: AtomTargets) -> torch.Tensor:
     """Return the cross-entropy of distances between representative atoms (section 4.4).
 
     Args:
@@ -33,7 +33,7 @@ def distogram_loss(logits: torch.Tensor, inputs: AlphaFold3Inputs, targets: Targ
 
 
 @torch.no_grad()
-def atom_lddt(positions: torch.Tensor, inputs: AlphaFold3Inputs, targets: Targets) -> torch.Tensor:
+def atom_lddt(positions: torch.Tensor, inputs: AlphaFold3Inputs, targets: AtomTargets) -> torch.Tensor:
     """Return the lDDT of each atom with the CA atoms within 15 Å and C1' atoms within 30 Å, [A], 0 to 1.
 
     Args:
@@ -55,7 +55,7 @@ def atom_lddt(positions: torch.Tensor, inputs: AlphaFold3Inputs, targets: Target
 
 
 def plddt_loss(
-    logits: torch.Tensor, positions: torch.Tensor, inputs: AlphaFold3Inputs, targets: Targets
+    logits: torch.Tensor, positions: torch.Tensor, inputs: AlphaFold3Inputs, targets: AtomTargets
 ) -> torch.Tensor:
     """Return the cross-entropy of each resolved atom's lDDT (equation 9).
 
@@ -71,7 +71,7 @@ def plddt_loss(
 
 @torch.no_grad()
 def aligned_errors(
-    positions: torch.Tensor, inputs: AlphaFold3Inputs, targets: Targets
+    positions: torch.Tensor, inputs: AlphaFold3Inputs, targets: AtomTargets
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return errors of the second token in the frame of the first, [N, N] Å, and where they are known.
 
@@ -91,7 +91,7 @@ def aligned_errors(
 
 
 def pae_loss(
-    logits: torch.Tensor, positions: torch.Tensor, inputs: AlphaFold3Inputs, targets: Targets
+    logits: torch.Tensor, positions: torch.Tensor, inputs: AlphaFold3Inputs, targets: AtomTargets
 ) -> torch.Tensor:
     """Return the cross-entropy of the aligned errors (equation 10).
 
@@ -106,7 +106,7 @@ def pae_loss(
 
 
 def pde_loss(
-    logits: torch.Tensor, positions: torch.Tensor, inputs: AlphaFold3Inputs, targets: Targets
+    logits: torch.Tensor, positions: torch.Tensor, inputs: AlphaFold3Inputs, targets: AtomTargets
 ) -> torch.Tensor:
     """Return the cross-entropy of the errors of distances between representative atoms (equation 12).
 
@@ -122,7 +122,7 @@ def pde_loss(
     return _mean_cross_entropy(logits, errors, (0.0, LARGEST_ERROR), known[:, None] & known)
 
 
-def resolved_loss(logits: torch.Tensor, inputs: AlphaFold3Inputs, targets: Targets) -> torch.Tensor:
+def resolved_loss(logits: torch.Tensor, inputs: AlphaFold3Inputs, targets: AtomTargets) -> torch.Tensor:
     """Return the cross-entropy of the prediction whether atoms are resolved (equation 14).
 
     Args:

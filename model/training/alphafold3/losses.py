@@ -19,11 +19,11 @@ from model.training.alphafold3.head_losses import (
     plddt_loss,
     resolved_loss,
 )
-from model.training.alphafold3.targets import Targets
+from model.training.alphafold3.targets import AtomTargets
 
 
 @dataclass(frozen=True)
-class LossWeights:
+class AllAtomLossWeights:
     """Weights of the losses, by default OpenFold3's; a loss with weight 0 is not computed.
 
     Args:
@@ -66,8 +66,8 @@ class TrainingOutput:
 def total_loss(
     output: TrainingOutput,
     inputs: AlphaFold3Inputs,
-    targets: Targets,
-    weights: LossWeights,
+    targets: AtomTargets,
+    weights: AllAtomLossWeights,
     sigma_data: float,
 ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     """Return the weighted sum of the losses and the terms, not weighted, by name; all are scalars.
@@ -98,7 +98,7 @@ def total_loss(
 
 
 def _head_losses(
-    output: TrainingOutput, inputs: AlphaFold3Inputs, targets: Targets, weights: LossWeights
+    output: TrainingOutput, inputs: AlphaFold3Inputs, targets: AtomTargets, weights: AllAtomLossWeights
 ) -> dict[str, torch.Tensor]:
     """Return the losses of the heads whose weight is not 0."""
     logits, positions = output.confidence, output.positions

@@ -19,13 +19,13 @@ from model.alphafold3.embedding import RelativePositions, alignment_mask
 from model.alphafold3.heads import ConfidenceLogits, representative_atoms
 from model.alphafold3.inputs import AlphaFold3Inputs
 from model.alphafold3.layers import Mask, run_block
-from model.alphafold3.network import AlphaFold3, Trunk, alignment_rows
+from model.alphafold3.network import AlphaFold3, TrunkOutput, alignment_rows
 from model.checkpoints.openfold3 import source_of
 from model.layers.graphs import KeptGraphs
 from model.training.alphafold3.blocks import msa_block, pairformer, template_update
 from model.training.alphafold3.losses import TrainingOutput
 from model.training.alphafold3.noise import TrainingDraws, noised_copies
-from model.training.alphafold3.targets import Targets
+from model.training.alphafold3.targets import AtomTargets
 
 # atoms of a rollout with kept graphs are padded to a multiple of it
 _ATOM_STEP = 1024
@@ -63,12 +63,12 @@ def trained_parameters(network: AlphaFold3) -> dict[str, nn.Parameter]:
 def run_pass(
     network: AlphaFold3,
     inputs: AlphaFold3Inputs,
-    targets: Callable[[torch.Tensor], Targets],
+    targets: Callable[[torch.Tensor], AtomTargets],
     draws: TrainingDraws,
     settings: PassSettings,
     dtype: torch.dtype | None = None,
     graphs: KeptGraphs | None = None,
-) -> tuple[TrainingOutput, Targets]:
+) -> tuple[TrainingOutput, AtomTargets]:
     """Run one pass.
 
     Args:
@@ -92,7 +92,7 @@ def run_pass(
     copies = draws.copies(settings.copies, len(inputs.atom_mask))
     copied()  # the GPU computes the heads meanwhile
     found = targets(known)
-    truth = Targets(found.positions.to(positions.device), found.resolved.to(positions.device))
+    truth = AtomTargets(found.positions.to(positions.device), found.resolved.to(positions.device))
     noisy, sigmas = noised_copies(truth, copies, network.config.diffusion.sigma_data)
     output = TrainingOutput(
         denoised=denoise(network, inputs, trunk, noisy, sigmas) * truth.resolved[:, None],
@@ -121,7 +121,7 @@ def run_trunk(
     cycles: int,
     dropout: float,
     dtype: torch.dtype | None = None,
-) -> Trunk:
+) -> TrunkOutput:
     """Compute the representations (Algorithm 1, lines 1 to 14); only the last cycle has gradients.
 
     Args:
@@ -150,7 +150,7 @@ def run_trunk(
             single = initial_single + network.linear_s(network.layer_norm_s(single))
             blocks = network.pairformer_stack.blocks
             single, pair = pairformer(blocks, single, pair, mask, dropout)
-    return Trunk(features, single, pair, relative)
+    return TrunkOutput(features, single, pair, relative)
 
 
 def _token_mask(inputs: AlphaFold3Inputs) -> Mask:
@@ -158,13 +158,13 @@ def _token_mask(inputs: AlphaFold3Inputs) -> Mask:
     return None if bool(inputs.token_mask.all()) else inputs.token_mask
 
 
-def _detached(trunk: Trunk) -> Trunk:
+def _detached(trunk: TrunkOutput) -> TrunkOutput:
     """Return a trunk's representations without their gradients."""
     parts = {name: getattr(trunk, name).detach() for name in ("features", "single", "pair")}
     return replace(trunk, **parts)
 
 
-def _wide(trunk: Trunk) -> Trunk:
+def _wide(trunk: TrunkOutput) -> TrunkOutput:
     """Return a trunk with the single representation as inference has it, in the dtype of the inputs."""
     return replace(trunk, single=trunk.single.to(trunk.features))
 
@@ -172,7 +172,7 @@ def _wide(trunk: Trunk) -> Trunk:
 def rollout(
     network: AlphaFold3,
     inputs: AlphaFold3Inputs,
-    trunk: Trunk,
+    trunk: TrunkOutput,
     draws: TrainingDraws,
     steps: int,
     graphs: KeptGraphs | None = None,
@@ -190,7 +190,7 @@ def rollout(
 def denoise(
     network: AlphaFold3,
     inputs: AlphaFold3Inputs,
-    trunk: Trunk,
+    trunk: TrunkOutput,
     noisy: torch.Tensor,
     sigmas: torch.Tensor,
 ) -> torch.Tensor:
@@ -205,7 +205,7 @@ def denoise(
 def confidence(
     network: AlphaFold3,
     inputs: AlphaFold3Inputs,
-    trunk: Trunk,
+    trunk: TrunkOutput,
     positions: torch.Tensor,
     dropout: float,
 ) -> ConfidenceLogits:

@@ -4,8 +4,8 @@ from typing import NamedTuple, Protocol
 
 import torch
 
-from model.alphafold3.sampling import Draws, SeededDraws, StepDraws, augment
-from model.training.alphafold3.targets import Targets
+from model.alphafold3.sampling import DiffusionDraws, SeededDraws, StepDraws, augment
+from model.training.alphafold3.targets import AtomTargets
 
 # mean and standard deviation of the logarithm of noise levels in units of the positions' deviation
 LOG_MEAN, LOG_DEVIATION = -1.2, 1.5
@@ -23,7 +23,7 @@ class CopyDraws(NamedTuple):
     motion: StepDraws
 
 
-class TrainingDraws(Draws, Protocol):
+class TrainingDraws(DiffusionDraws, Protocol):
     """The random numbers of a training pass but for dropout, on the CPU."""
 
     def cycles(self, most: int) -> int:
@@ -53,7 +53,9 @@ class SeededTrainingDraws(SeededDraws):
         return CopyDraws(level, StepDraws(*motion))
 
 
-def noised_copies(targets: Targets, draws: CopyDraws, sigma_data: float) -> tuple[torch.Tensor, torch.Tensor]:
+def noised_copies(
+    targets: AtomTargets, draws: CopyDraws, sigma_data: float
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Return copies of a structure, moved and noised at random, and their noise levels.
 
     Args:

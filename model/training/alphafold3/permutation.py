@@ -15,7 +15,7 @@ import torch
 
 from model.layers.rigid import Rigid
 from model.training.alphafold3.alignment import alignment
-from model.training.alphafold3.targets import Targets
+from model.training.alphafold3.targets import AtomTargets
 
 # centres of tokens that a stable alignment needs
 FEW_CENTRES = 3
@@ -86,7 +86,7 @@ class Crop:
 
 
 @torch.no_grad()
-def best_targets(crop: Crop, experiment: Experiment, predicted: torch.Tensor) -> Targets:
+def best_targets(crop: Crop, experiment: Experiment, predicted: torch.Tensor) -> AtomTargets:
     """Return the experimental structure of a crop in the order that fits a predicted structure best.
 
     Args:
@@ -96,7 +96,7 @@ def best_targets(crop: Crop, experiment: Experiment, predicted: torch.Tensor) ->
     """
     index = matching_atoms(crop, experiment, predicted)
     positions, resolved = experiment.positions[index], experiment.resolved[index]
-    return Targets(positions.to(predicted), resolved.to(predicted))
+    return AtomTargets(positions.to(predicted), resolved.to(predicted))
 
 
 def matching_atoms(crop: Crop, experiment: Experiment, predicted: torch.Tensor) -> torch.Tensor:

@@ -13,7 +13,7 @@ _CENTRES = (*[1] * 21, *[11] * 5, *[10] * 5, -1)
 
 
 @dataclass(frozen=True)
-class Targets:
+class AtomTargets:
     """The experimental structure of a crop, in the order of the inputs' atoms.
 
     Args:

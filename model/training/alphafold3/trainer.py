@@ -16,11 +16,11 @@ from model.alphafold3.network import AlphaFold3
 from model.errors import ConfigError, TrainingDiverged
 from model.layers.graphs import KeptGraphs
 from model.training.alphafold3.head_losses import atom_lddt
-from model.training.alphafold3.losses import LossWeights, TrainingOutput, total_loss
+from model.training.alphafold3.losses import AllAtomLossWeights, TrainingOutput, total_loss
 from model.training.alphafold3.network import PassSettings, run_pass, trained_parameters
 from model.training.alphafold3.noise import SeededTrainingDraws
 from model.training.alphafold3.permutation import Crop, Experiment, best_targets
-from model.training.alphafold3.targets import Targets
+from model.training.alphafold3.targets import AtomTargets
 from model.training.runtime.checkpoint import FULL_NAME, Progress, load_full, save_full
 from model.training.runtime.parameters import MOMENTS, FlatParameters, adam_step
 from model.training.runtime.processes import TrainingProcesses
@@ -30,7 +30,7 @@ _SMALLEST_NORM = 1e-12
 
 
 @dataclass(frozen=True)
-class AllAtomSettings:
+class TrainerSettings:
     """Settings of a training run; the defaults are OpenFold3's.
 
     Args:
@@ -62,7 +62,7 @@ class AllAtomSettings:
     ema_decay: float = 0.999
     max_skipped: int = 20
     frozen: tuple[str, ...] = ()
-    losses: LossWeights = field(default_factory=LossWeights)
+    losses: AllAtomLossWeights = field(default_factory=AllAtomLossWeights)
     passes: PassSettings = field(default_factory=PassSettings)
 
     def rate(self, step: int) -> float:
@@ -72,7 +72,7 @@ class AllAtomSettings:
 
 
 @dataclass(frozen=True)
-class AllAtomSample:
+class TrainerSample:
     """A crop and its experimental structure.
 
     Args:
@@ -128,8 +128,8 @@ class AllAtomTrainer:
     def __init__(
         self,
         network: AlphaFold3,
-        draw: Callable[[int], AllAtomSample],
-        settings: AllAtomSettings,
+        draw: Callable[[int], TrainerSample],
+        settings: TrainerSettings,
         processes: TrainingProcesses | None = None,
     ) -> None:
         self.network, self.settings, self._draw = network, settings, draw
@@ -213,7 +213,7 @@ class AllAtomTrainer:
         return {"loss": loss.item()} | {name: term.item() for name, term in terms.items()}
 
     @torch.no_grad()
-    def validate(self, draw: Callable[[int], AllAtomSample], samples: int) -> dict[str, float]:
+    def validate(self, draw: Callable[[int], TrainerSample], samples: int) -> dict[str, float]:
         """Score the averaged network on samples that do not change from call to call, without dropout.
 
         Returns:
@@ -235,8 +235,8 @@ class AllAtomTrainer:
         return sums
 
     def _losses(
-        self, sample: AllAtomSample, number: int, passes: PassSettings
-    ) -> tuple[torch.Tensor, dict[str, torch.Tensor], TrainingOutput, Targets]:
+        self, sample: TrainerSample, number: int, passes: PassSettings
+    ) -> tuple[torch.Tensor, dict[str, torch.Tensor], TrainingOutput, AtomTargets]:
         """Return the loss of a sample, its terms, and what they compare."""
         settings = self.settings
         seed = settings.seed * 1_000_003 + number

@@ -21,7 +21,7 @@ class RemoteTraceback(Exception):
         return "\n" + str(self.args[0])
 
 
-class Stream:
+class ResultStream:
     """The items of a request, in order, as they arrive; `close` gives up those that are left.
 
     Args:
@@ -35,7 +35,7 @@ class Stream:
         self._arrived: SimpleQueue[tuple[int, Any]] = SimpleQueue()
         self._has_ended = False
 
-    def __iter__(self) -> "Stream":
+    def __iter__(self) -> "ResultStream":
         return self
 
     def __next__(self) -> Any:
@@ -103,7 +103,7 @@ class Requests:
             logger,
         )
         self._lock, self._numbers = threading.Lock(), itertools.count(1)
-        self._pending: dict[int, Future[Any] | Stream] = {}
+        self._pending: dict[int, Future[Any] | ResultStream] = {}
         self._error: Exception | None = None
         self.hang_up, self.close = self._channel.hang_up, self._channel.close
 
@@ -127,9 +127,11 @@ class Requests:
         self._begin(next(self._numbers), request, future)
         return future
 
-    def stream(self, method: str, *arguments: object, progress: Callable[..., None] | None = None) -> Stream:
+    def stream(
+        self, method: str, *arguments: object, progress: Callable[..., None] | None = None
+    ) -> ResultStream:
         """Send a request whose method is a generator; return its items."""
-        stream = Stream(number := next(self._numbers), self, progress)
+        stream = ResultStream(number := next(self._numbers), self, progress)
         self._begin(number, dump_request(method, *arguments), stream)
         return stream
 
@@ -164,7 +166,7 @@ class Requests:
         for answer in pending:
             _settle(answer, Kind.ERROR, error)
 
-    def _begin(self, number: int, request: bytes, answer: "Future[Any] | Stream") -> None:
+    def _begin(self, number: int, request: bytes, answer: "Future[Any] | ResultStream") -> None:
         with self._lock:
             if (error := self._error) is None:
                 self._pending[number] = answer
@@ -189,7 +191,7 @@ class Requests:
         with self._lock:
             unfinished = kind in (Kind.ITEM, Kind.PROGRESS)
             answer = self._pending.get(number) if unfinished else self._pending.pop(number, None)
-        if kind == Kind.PROGRESS and not isinstance(answer, Stream):
+        if kind == Kind.PROGRESS and not isinstance(answer, ResultStream):
             if self._on_progress is not None:
                 self._on_progress(*value)
         elif answer is not None:
@@ -202,9 +204,9 @@ def dump_request(method: str, *arguments: object) -> bytes:
     return pickle.dumps((method, arguments), pickle.HIGHEST_PROTOCOL)
 
 
-def _settle(answer: "Future[Any] | Stream", kind: int, value: Any) -> None:
+def _settle(answer: "Future[Any] | ResultStream", kind: int, value: Any) -> None:
     """Give an answer to the caller that waits for it."""
-    if isinstance(answer, Stream):
+    if isinstance(answer, ResultStream):
         answer.put(kind, value)
     elif kind == Kind.ERROR:
         answer.set_exception(value)

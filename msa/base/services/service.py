@@ -7,6 +7,9 @@ requests overlap; or a generator, whose items are sent one by one. Log messages 
 The process ends when its end of the socket is closed, or the process that started it ends. Signals that stop
 a run reach all its processes; this one ignores them, because its owner decides when it ends.
 
+In an executor of `concurrent.futures`, a request cannot choose the process that holds its GPU or database, no
+messages come back before the result, and the death of one process fails the requests of all.
+
 Neither this room nor its imports need numpy.
 """
 

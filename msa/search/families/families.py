@@ -17,7 +17,7 @@ from msa.profile.pssm import ProfileQuery, QueryProfile
 from msa.profile.statistics import evalues
 from msa.search.families.family import (
     MEMBER_CORRECTION_WEIGHT,
-    Family,
+    ProfileFamily,
     family_parameters,
     family_settings,
     initial_profile,
@@ -41,7 +41,7 @@ class FamilyBuilder:
     database: TargetDatabase
     settings: SearchSettings
 
-    def from_profile(self, query: ProfileQuery) -> Family:
+    def from_profile(self, query: ProfileQuery) -> ProfileFamily:
         """Return the family of a query that came with a family profile; its members are unknown.
 
         Raises:
@@ -49,11 +49,11 @@ class FamilyBuilder:
         """
         profile = initial_profile(query, self.settings)
         try:
-            return Family(profile, None, self._k_factor(profile))
+            return ProfileFamily(profile, None, self._k_factor(profile))
         except ValueError as error:
             raise InputError(str(error)) from None
 
-    def update(self, query: FastaRecord, family: Family | None, hits: Hits) -> Family | None:
+    def update(self, query: FastaRecord, family: ProfileFamily | None, hits: Hits) -> ProfileFamily | None:
         """Build the family for the next iteration from the hits of the last.
 
         Args:
@@ -72,7 +72,7 @@ class FamilyBuilder:
         profile = profile or initial_profile(query, self.settings)
         if family is not None and np.array_equal(profile.profile, family.profile.profile):
             return None
-        return Family(profile, members, self._k_factor(profile), doubtful, doubtful_evalues)
+        return ProfileFamily(profile, members, self._k_factor(profile), doubtful, doubtful_evalues)
 
     def _member_profile(self, codes: np.ndarray, members: Hits) -> QueryProfile | None:
         """Compute the profile of the query with these members; None if all are redundant with the query."""
@@ -83,9 +83,9 @@ class FamilyBuilder:
         return QueryProfile(codes, family_profile(rows, settings.comp_bias_corr, settings.matrix))
 
     def _select_members(
-        self, codes: np.ndarray, family: Family | None, hits: Hits
+        self, codes: np.ndarray, family: ProfileFamily | None, hits: Hits
     ) -> tuple[Hits, np.ndarray, np.ndarray]:
-        """Return the hits that join the family, and `doubtful` and `doubtful_evalues` of the new Family."""
+        """Return the hits that join the family, and `doubtful` and `doubtful_evalues` of the new family."""
         doubtful = hits.evalues > RELIABLE_EVALUE
         if family is not None:
             doubtful |= np.isin(hits.targets, family.doubtful)

@@ -17,7 +17,7 @@ weight, because a single repeat or coiled coil in a profile attracts all others.
 
 
 @dataclass(frozen=True)
-class Family:
+class ProfileFamily:
     """A query with the homologs that an earlier iteration found.
 
     Args:

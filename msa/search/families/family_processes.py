@@ -19,7 +19,7 @@ from msa.engines.hits import Hits
 from msa.engines.settings import SearchSettings
 from msa.io.fasta import FastaRecord
 from msa.search.families.families import FamilyBuilder
-from msa.search.families.family import Family
+from msa.search.families.family import ProfileFamily
 
 _SENT: Any = None
 """Stands for the database in hits that are sent to another process, which has opened it."""
@@ -42,7 +42,7 @@ class FamilyProcesses:
         for service in self.services:
             self._idle.put(service)
 
-    def update(self, query: FastaRecord, family: Family | None, hits: Hits) -> Family | None:
+    def update(self, query: FastaRecord, family: ProfileFamily | None, hits: Hits) -> ProfileFamily | None:
         """Build the family for the next iteration; see FamilyBuilder.
 
         If a process has ended, for example for lack of memory, this process builds the family.
@@ -50,7 +50,7 @@ class FamilyProcesses:
         service = self._idle.get()
         try:
             request = service.request("update", query, _without_source(family), replace(hits, source=_SENT))
-            new: Family | None = request.result()
+            new: ProfileFamily | None = request.result()
         except ServiceEnded:
             return self._builder.update(query, family, hits)
         finally:
@@ -79,21 +79,21 @@ class RemoteBuilder:
             raise SystemExit
         self._builder = FamilyBuilder(self._database, settings)
 
-    def update(self, query: FastaRecord, family: Family | None, hits: Hits) -> Family | None:
+    def update(self, query: FastaRecord, family: ProfileFamily | None, hits: Hits) -> ProfileFamily | None:
         """See FamilyBuilder."""
         database = self._database
         new = self._builder.update(query, _with_source(family, database), replace(hits, source=database))
         return _without_source(new)
 
 
-def _without_source(family: Family | None) -> Family | None:
+def _without_source(family: ProfileFamily | None) -> ProfileFamily | None:
     """Return a family that can be sent to another process."""
     if family is None or family.members is None:
         return family
     return replace(family, members=replace(family.members, source=_SENT))
 
 
-def _with_source(family: Family | None, database: TargetDatabase) -> Family | None:
+def _with_source(family: ProfileFamily | None, database: TargetDatabase) -> ProfileFamily | None:
     """Return a family from another process, with members in a database."""
     if family is None or family.members is None:
         return family

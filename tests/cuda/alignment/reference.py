@@ -8,7 +8,7 @@ from cuda.alignment.gapless.layout import (
     MAX_PENALTY,
     ROWS,
     Arithmetic,
-    Layout,
+    LaneLayout,
     entry_bytes,
 )
 
@@ -104,7 +104,7 @@ def best_alignment(
     return record, runs
 
 
-def profile_table(layout: Layout, profile: np.ndarray, arithmetic: Arithmetic) -> np.ndarray:
+def profile_table(layout: LaneLayout, profile: np.ndarray, arithmetic: Arithmetic) -> np.ndarray:
     """Build the shared-memory table of one profile, int32 [table_bytes / 4]."""
     if arithmetic is BYTE:
         return byte_table(layout, profile)
@@ -113,7 +113,7 @@ def profile_table(layout: Layout, profile: np.ndarray, arithmetic: Arithmetic) -
     return layout.to_shared_memory(np.ascontiguousarray(layout.to_pairs(rows)).view(np.int32)[..., 0])
 
 
-def byte_table(layout: Layout, profile: np.ndarray) -> np.ndarray:
+def byte_table(layout: LaneLayout, profile: np.ndarray) -> np.ndarray:
     """Build the table with one-byte entries, int32 [table_bytes / 4], of scores of at most MAX_SCORE."""
     lookup = entry_bytes()
     scores = np.zeros((ROWS, layout.tile), np.int16)

@@ -25,7 +25,7 @@ from cuda.alignment.gapless.launch_table import (
     choose_list_launch,
     launch_table,
 )
-from cuda.alignment.gapless.layout import BYTE, HALF, SHORT, Arithmetic, Layout
+from cuda.alignment.gapless.layout import BYTE, HALF, SHORT, Arithmetic, LaneLayout
 from cuda.alignment.gapless.signatures import GENERATED_SIGNATURES
 from cuda.alignment.gapless.signatures import KERNELS as GAPLESS_KERNELS
 from cuda.alignment.kernel_cache import generated_function
@@ -141,7 +141,7 @@ def test_kernel_compiles(
 
 @pytest.mark.parametrize("lanes", [4, 8, 16, 32])
 def test_kernel_with_short_integers_compiles(assert_compiles: Callable[..., None], lanes: int) -> None:
-    variant = Variant("listed", Layout(lanes, 64), SHORT, True)
+    variant = Variant("listed", LaneLayout(lanes, 64), SHORT, True)
     assert_compiles(generate(variant, (256, 2)), GENERATED_SIGNATURES["listed"], (9, 0), (256, 2))
 
 

@@ -35,7 +35,7 @@ from cuda.alignment.gapless.layout import (
     MAX_SCORE,
     SHORT,
     Arithmetic,
-    Layout,
+    LaneLayout,
     entry_bytes,
 )
 from cuda.alignment.gapless.lists import LISTED, SCORED, STATE_SIZE, STRETCHES
@@ -86,7 +86,7 @@ def on_gpu(arrays: tuple[np.ndarray, ...]) -> DeviceSequences:
 
 
 def launch_of(lanes: int, columns: int, entry_bytes: int = 2) -> Any:
-    return Launch(Layout(lanes, columns, entry_bytes), 32, 1)
+    return Launch(LaneLayout(lanes, columns, entry_bytes), 32, 1)
 
 
 def byte_launch(lanes: int, columns: int) -> Any:
@@ -234,7 +234,7 @@ def test_invalid_scorer_arguments(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"\[3, 31\]"):
         ListScorer([np.zeros((3, 31), np.int16)], tmp_path)
     with pytest.raises(ValueError, match="unsupported layout"):
-        Layout(8, 12)
+        LaneLayout(8, 12)
 
 
 @pytest.mark.slow
@@ -436,9 +436,9 @@ def test_invalid_bounder_and_variant_arguments(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"\[0, 32\]"):
         GaplessBounder(np.zeros((0, 32), np.int16), tmp_path)
     with pytest.raises(ValueError, match="there is no listed kernel with byte arithmetic"):
-        Variant("listed", Layout(4, 8, 1), BYTE, True)
+        Variant("listed", LaneLayout(4, 8, 1), BYTE, True)
     with pytest.raises(ValueError, match="2-byte entries, not 1"):
-        Variant("listed", Layout(4, 8, 1), HALF, True)
+        Variant("listed", LaneLayout(4, 8, 1), HALF, True)
 
 
 def test_launch_tables_cover_every_query_length() -> None:
@@ -483,7 +483,7 @@ def test_byte_table_contains_the_profile() -> None:
     """Read the table as the kernel does: every word twice, as it is and shifted by a byte."""
     rng = np.random.default_rng(0)
     for lanes, columns, length in ((1, 100, 97), (2, 56, 112), (4, 28, 100), (16, 8, 128), (8, 40, 1)):
-        layout = Layout(lanes, columns, 1)
+        layout = LaneLayout(lanes, columns, 1)
         profile = rng.integers(-6, 8, (length, 32)).astype(np.int16)
         expected = np.zeros((27, layout.tile))
         expected[:26, :length] = np.maximum(profile[:, :26].T, -4)

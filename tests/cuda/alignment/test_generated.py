@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from cuda.alignment.gapless.generator import Variant, source
-from cuda.alignment.gapless.layout import BYTE, Layout
+from cuda.alignment.gapless.layout import BYTE, LaneLayout
 from cuda.alignment.smith_waterman.generator import Shape, packed_source, wide_source
 
 FOLDER = Path(__file__).parent / "generated"
 SOURCES = {
-    "gapless_bounds.py.txt": source(Variant("bounds", Layout(4, 8, 1), BYTE, True)),
+    "gapless_bounds.py.txt": source(Variant("bounds", LaneLayout(4, 8, 1), BYTE, True)),
     "smith_waterman_packed.py.txt": packed_source(Shape(8, 4, 64)),
     "smith_waterman_traced.py.txt": wide_source(Shape(4, 8, 64), traced=True),
 }

@@ -7,7 +7,7 @@ import pytest
 
 from cuda.alignment import device as gpu
 from cuda.alignment.gapless import runtime
-from cuda.alignment.gapless.layout import BYTE, HALF, MAX_SCORE, SHORT, Arithmetic, Layout
+from cuda.alignment.gapless.layout import BYTE, HALF, MAX_SCORE, SHORT, Arithmetic, LaneLayout
 from cuda.alignment.gapless.runtime import TableUploader, UploadedArray, UploadedTable
 from cuda.alignment.gapless.tables import TableSource, profile_limits, write_tables
 from tests.cuda.alignment.reference import profile_table
@@ -24,7 +24,7 @@ def random_sources(rng: np.random.Generator, arithmetic: Arithmetic) -> list[Tab
     for lanes, columns in SHAPES:
         if columns % (4 * arithmetic.entry_bytes):
             continue
-        layout = Layout(lanes, columns, arithmetic.entry_bytes)
+        layout = LaneLayout(lanes, columns, arithmetic.entry_bytes)
         for length in (1, layout.tile // 2 + 1, layout.tile):
             highest = MAX_SCORE if arithmetic is BYTE else 2048
             sources.append(TableSource(layout, arithmetic, random_profile(rng, length, highest)))

@@ -5,7 +5,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from features.assembly.job import Bond, BondedAtom, Entity, Job, Ligand, Modification, Polymer
+from features.assembly.job import Bond, BondedAtom, Entity, Ligand, Modification, MoleculeJob, Polymer
 from features.chemistry.residue_classes import MoleculeKind
 from msa.alignments.files import Alignment, parse_alignment
 
@@ -13,13 +13,13 @@ FOLDER = Path(__file__).parent
 
 
 @cache
-def read_jobs() -> dict[str, Job]:
+def read_jobs() -> dict[str, MoleculeJob]:
     return {content["name"]: _job(content) for content in json.loads((FOLDER / "jobs.json").read_text())}
 
 
-def _job(content: dict[str, Any]) -> Job:
+def _job(content: dict[str, Any]) -> MoleculeJob:
     bonds = tuple(Bond(BondedAtom(*first), BondedAtom(*second)) for first, second in content.get("bonds", []))
-    return Job(content["name"], tuple(_entity(chain) for chain in content["chains"]), bonds)
+    return MoleculeJob(content["name"], tuple(_entity(chain) for chain in content["chains"]), bonds)
 
 
 def _entity(chain: dict[str, Any]) -> Entity:

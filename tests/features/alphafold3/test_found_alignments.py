@@ -5,7 +5,7 @@ import pytest
 
 from features.alphafold3.found_alignments import add_alignments
 from features.alphafold3.inputs import Settings, build_sample
-from features.assembly.job import Job, Ligand, Polymer
+from features.assembly.job import Ligand, MoleculeJob, Polymer
 from features.chemistry.residue_classes import MoleculeKind
 from features.complexes.pairing import PairingSettings
 from msa.alignments.files import parse_alignment
@@ -18,15 +18,15 @@ FOUND = {
 }
 
 
-def job_of(*polymers: Polymer) -> Job:
-    return Job("job", (*polymers, Ligand(("L",), ("GOL",))), path="job.json", line=3)
+def job_of(*polymers: Polymer) -> MoleculeJob:
+    return MoleculeJob("job", (*polymers, Ligand(("L",), ("GOL",))), path="job.json", line=3)
 
 
 def protein(sequence: str, *chains: str) -> Polymer:
     return Polymer(MoleculeKind.PROTEIN, sequence, chains)
 
 
-def polymers(job: Job) -> list[Polymer]:
+def polymers(job: MoleculeJob) -> list[Polymer]:
     return [entity for entity in job.entities if isinstance(entity, Polymer)]
 
 

@@ -9,7 +9,7 @@ import rdkit
 from features.alphafold3.inputs import Sample, Settings, build_sample
 from features.alphafold3.templates import TemplateRows, template_features
 from features.assembly.atoms import build_atoms
-from features.assembly.job import Job, Polymer
+from features.assembly.job import MoleculeJob, Polymer
 from features.assembly.tokens import build_tokens
 from features.chemistry.residue_classes import MoleculeKind
 from msa.alignments.files import parse_alignment
@@ -80,7 +80,7 @@ def test_arrays_have_the_types_and_axes_of_the_schema(name: str, sample: dict[st
 def test_template_features_equal_those_of_openfold3() -> None:
     with np.load(FOLDER / "data" / "templates.npz") as file:
         expected = dict(file)
-    job = Job(
+    job = MoleculeJob(
         "two chains", (Polymer(MoleculeKind.PROTEIN, "GGGG", ("A",)), Polymer(MoleculeKind.DNA, "AC", ("B",)))
     )
     tokens = build_tokens(build_atoms(job))
@@ -99,7 +99,7 @@ def test_same_seed_gives_same_bytes_and_another_seed_others() -> None:
 
 
 def test_amino_acids_have_the_handedness_of_the_dictionary() -> None:
-    job = Job(
+    job = MoleculeJob(
         "handed", (read_jobs()["d_amino_acids"].entities[0], Polymer(MoleculeKind.PROTEIN, "AVKF", ("B",)))
     )
     made = build_sample(job, Settings(seed=3))
@@ -122,7 +122,7 @@ def test_too_many_tokens_are_refused() -> None:
 def test_alignment_of_another_sequence_is_refused() -> None:
     polymer = Polymer(MoleculeKind.PROTEIN, "GAS", ("A",), alignment=parse_alignment(b">q\nGAST\n"))
     with pytest.raises(InputError, match=r"chain A: the first row .* \(4 residues instead of 3\)"):
-        build_sample(Job("x", (polymer,)), Settings())
+        build_sample(MoleculeJob("x", (polymer,)), Settings())
 
 
 def test_paired_alignments_of_different_depth_are_refused() -> None:
@@ -131,4 +131,4 @@ def test_paired_alignments_of_different_depth_are_refused() -> None:
         for chain, text in (("A", b">q\nGAS\n"), ("B", b">q\nGAS\n>r\nGAS\n"))
     ]
     with pytest.raises(InputError, match="paired alignments of different chains have 1 and 2 rows"):
-        build_sample(Job("x", tuple(polymers)), Settings())
+        build_sample(MoleculeJob("x", tuple(polymers)), Settings())

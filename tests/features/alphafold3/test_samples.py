@@ -10,7 +10,7 @@ from features.alphafold3.alignments import AlignmentLimits
 from features.alphafold3.inputs import Sample, Settings, build_sample
 from features.alphafold3.samples import load_sample, read_sample, sample_key, sample_path, write_sample
 from features.alphafold3.templates import TemplateRows
-from features.assembly.job import Job, Polymer
+from features.assembly.job import MoleculeJob, Polymer
 from features.assembly.job_json import job_of_json, job_to_json
 from features.cache.entry import CorruptEntryError
 from features.chemistry.residue_classes import MoleculeKind
@@ -61,7 +61,7 @@ def template_rows(tokens: int) -> TemplateRows:
 def test_templates_and_deletions_are_kept(tmp_path: Path) -> None:
     rows = "".join(f">{n}\nM{'a' * n}KV\n" for n in (1, 2, 3, 50, 300, 70_000))
     alignment = parse_alignment(f">q\nMKV\n{rows}".encode())
-    job = Job("job", (Polymer(MoleculeKind.PROTEIN, "MKV", ("A",), alignment=alignment),))
+    job = MoleculeJob("job", (Polymer(MoleculeKind.PROTEIN, "MKV", ("A",), alignment=alignment),))
     templates = template_rows(3)
     sample = build_sample(job, Settings(), templates)
     path = write_sample(tmp_path, sample_key(job, Settings(), templates), job, sample)
@@ -77,10 +77,10 @@ def test_molecules_survive_json() -> None:
 def test_keys_depend_on_content_alone() -> None:
     alignment = parse_alignment(b">q\nMKV\n>a\nMRV\n")
     polymer = Polymer(MoleculeKind.PROTEIN, "MKV", ("A",), alignment=alignment, line=3)
-    job, settings = Job("job", (polymer,), path="x.json", line=2), Settings()
+    job, settings = MoleculeJob("job", (polymer,), path="x.json", line=2), Settings()
     key = sample_key(job, settings)
     renamed = parse_alignment(b">other\nMKV\n>b\nMRV\n", "y.a3m")
-    same = Job("other", (replace(polymer, alignment=renamed, line=None),))
+    same = MoleculeJob("other", (replace(polymer, alignment=renamed, line=None),))
     assert sample_key(same, replace(settings, max_tokens=9)) == key
     others = [
         sample_key(replace(job, entities=(replace(polymer, alignment=None, paired=alignment),)), settings),

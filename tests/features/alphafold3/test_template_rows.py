@@ -11,7 +11,7 @@ from features.alphafold3.inputs import Settings, build_sample
 from features.alphafold3.template_rows import ChainTemplate, lay_templates, templates_of_features
 from features.alphafold3.templates import TemplateRows, template_features
 from features.assembly.atoms import Atoms, build_atoms
-from features.assembly.job import Job, Ligand, Modification, OwnTemplate, Polymer
+from features.assembly.job import Ligand, Modification, MoleculeJob, OwnTemplate, Polymer
 from features.assembly.tokens import Tokens, build_tokens
 from features.chemistry.residue_classes import GAP, STANDARD_CODES, MoleculeKind
 from features.templates.library.structure_files import read_chains
@@ -25,7 +25,7 @@ SEQUENCE = read_chains(FILE)[0].sequence
 
 
 def rows_of(
-    job: Job, found: dict[str, list[ChainTemplate]] | None = None
+    job: MoleculeJob, found: dict[str, list[ChainTemplate]] | None = None
 ) -> tuple[Atoms, Tokens, TemplateRows | None]:
     atoms = build_atoms(job)
     tokens = build_tokens(atoms)
@@ -39,7 +39,7 @@ def own(query: range, template: range, chain: str | None = "A") -> OwnTemplate:
 def test_laid_templates_equal_those_of_openfold3() -> None:
     templates = (own(range(21), range(2, 23)), own(range(0, 21, 2), range(2, 23, 2)))
     sequence = SEQUENCE[2:22] + "S"
-    job = Job(
+    job = MoleculeJob(
         "job",
         (Polymer(MoleculeKind.PROTEIN, sequence, ("A",), (Modification(21, "SEP"),), templates=templates),),
     )
@@ -59,7 +59,7 @@ def test_all_copies_have_the_template_and_nothing_else_has() -> None:
     chain = read_chains(FILE)[0]
     pairs = np.array([[0, 5], [1, 6], [3, 9], [4, 10]])
     found = {"GKVLG": templates_of_features(make_template_features(5, [(chain, pairs, 1.0)]))}
-    job = Job(
+    job = MoleculeJob(
         "job",
         (
             Ligand(("L",), ("GOL",)),
@@ -99,7 +99,7 @@ def test_an_empty_list_means_no_templates_and_none_means_the_search() -> None:
         )
     }
     for templates, expected in ((None, True), ((), False)):
-        job = Job("job", (Polymer(MoleculeKind.PROTEIN, "MKV", ("A",), templates=templates),))
+        job = MoleculeJob("job", (Polymer(MoleculeKind.PROTEIN, "MKV", ("A",), templates=templates),))
         assert (rows_of(job, found)[2] is not None) == expected
 
 
@@ -115,11 +115,13 @@ def test_damaged_templates_name_the_job(template: OwnTemplate, reason: str) -> N
     template = replace(template, path="job.json", line=7)
     polymer = Polymer(MoleculeKind.PROTEIN, "MKV", ("A",), templates=(template,))
     with pytest.raises(InputError, match=rf"job\.json:7: template 1 of chain A: .*{reason}"):
-        rows_of(Job("job", (polymer,), path="job.json"))
+        rows_of(MoleculeJob("job", (polymer,), path="job.json"))
 
 
 def test_templates_become_features_of_a_sample() -> None:
-    job = Job("job", (Polymer(MoleculeKind.PROTEIN, "GKVLG", ("A",), templates=(own(range(5), range(5)),)),))
+    job = MoleculeJob(
+        "job", (Polymer(MoleculeKind.PROTEIN, "GKVLG", ("A",), templates=(own(range(5), range(5)),)),)
+    )
     _, _, rows = rows_of(job)
     sample = build_sample(job, Settings(), rows)
     assert sample.features["template_pseudo_beta_mask"].sum() == 5

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from features.assembly.atoms import build_atoms
-from features.assembly.job import Bond, BondedAtom, Entity, Job, Ligand, Modification, Polymer
+from features.assembly.job import Bond, BondedAtom, Entity, Ligand, Modification, MoleculeJob, Polymer
 from features.assembly.tokens import build_tokens
 from features.chemistry.errors import InvalidMolecule, UnknownAtom
 from features.chemistry.residue_classes import MoleculeKind
@@ -13,9 +13,9 @@ LIGAND = Ligand(("B",), ("GOL",))
 End = tuple[str, int, str]
 
 
-def job(*entities: Entity, bonds: list[tuple[End, End]] | None = None) -> Job:
+def job(*entities: Entity, bonds: list[tuple[End, End]] | None = None) -> MoleculeJob:
     items = tuple(Bond(BondedAtom(*first), BondedAtom(*second), line=9) for first, second in bonds or [])
-    return Job("x", entities, items, path="job.json", line=2)
+    return MoleculeJob("x", entities, items, path="job.json", line=2)
 
 
 def test_standard_residues_are_tokens_and_ligand_atoms_are() -> None:
@@ -152,11 +152,11 @@ SX CX SING
 
 @pytest.mark.parametrize(("defined", "named"), [("MYL", "myl"), ("myl", "MYL"), ("LIG", "LIG")])
 def test_components_of_the_user_go_before_the_dictionary_in_any_case(defined: str, named: str) -> None:
-    atoms = build_atoms(Job("x", (Ligand(("B",), (named,)),), components=OWN.format(defined)))
+    atoms = build_atoms(MoleculeJob("x", (Ligand(("B",), (named,)),), components=OWN.format(defined)))
     assert atoms.name.tolist() == ["SX", "CX"] and set(atoms.code) == {defined}
 
 
 def test_drawn_ligands_are_not_called_like_components_of_the_user() -> None:
     entities = Ligand(("B",), ("LIG0",)), Ligand(("C",), smiles="CCO")
-    atoms = build_atoms(Job("x", entities, components=OWN.format("LIG0")))
+    atoms = build_atoms(MoleculeJob("x", entities, components=OWN.format("LIG0")))
     assert atoms.code.tolist() == ["LIG0"] * 2 + ["LIG1"] * 3

@@ -1,6 +1,6 @@
 """Sizes of jobs without conformers."""
 
-from features.assembly.job import Job, Polymer
+from features.assembly.job import MoleculeJob, Polymer
 from features.assembly.tokens import JobSize, job_size
 from features.chemistry.residue_classes import MoleculeKind
 from msa.alignments.files import parse_alignment
@@ -17,4 +17,4 @@ def test_sizes_are_those_of_the_features() -> None:
 def test_rows_are_those_of_the_longest_alignment() -> None:
     alignment = parse_alignment(b">q\nMKV\n>a\nMRV\n")
     polymer = Polymer(MoleculeKind.PROTEIN, "MKV", ("A", "B"), alignment=alignment)
-    assert job_size(Job("job", (polymer,))) == JobSize(tokens=6, atoms=48, chains=2, rows=2)
+    assert job_size(MoleculeJob("job", (polymer,))) == JobSize(tokens=6, atoms=48, chains=2, rows=2)

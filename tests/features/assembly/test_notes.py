@@ -3,7 +3,7 @@
 import pytest
 
 from features.assembly.atoms import build_atoms
-from features.assembly.job import Bond, BondedAtom, Job, Ligand, Modification, Polymer
+from features.assembly.job import Bond, BondedAtom, Ligand, Modification, MoleculeJob, Polymer
 from features.assembly.notes import describe_surprises
 from features.assembly.tokens import build_tokens
 from features.chemistry.residue_classes import MoleculeKind
@@ -22,7 +22,7 @@ def bond(first: tuple[str, int, str], second: tuple[str, int, str]) -> Bond:
 
 
 def notes(*entities: Polymer | Ligand, bonds: tuple[Bond, ...] = ()) -> list[str]:
-    atoms = build_atoms(Job("x", entities, bonds))
+    atoms = build_atoms(MoleculeJob("x", entities, bonds))
     return describe_surprises(atoms, build_tokens(atoms))
 
 

@@ -5,7 +5,7 @@ import pytest
 from rdkit import Chem
 
 from features.assembly.atoms import build_atoms
-from features.assembly.job import Bond, BondedAtom, Job, Ligand, Polymer
+from features.assembly.job import Bond, BondedAtom, Ligand, MoleculeJob, Polymer
 from features.chemistry.components import Component, read_component
 from features.chemistry.conformers import ConformerGenerator, stored_conformer
 from features.chemistry.errors import InvalidMolecule
@@ -48,7 +48,7 @@ def test_glycan_of_one_chain_is_one_molecule_with_its_handedness() -> None:
         (("B", 1, "O4"), ("B", 2, "C1")),
         (("B", 2, "O4"), ("B", 3, "C1")),
     ]
-    job = Job(
+    job = MoleculeJob(
         "glycan",
         (Polymer(MoleculeKind.PROTEIN, "GN", ("A",)), Ligand(("B",), ("NAG", "NAG", "BMA"))),
         tuple(Bond(BondedAtom(*first), BondedAtom(*second)) for first, second in bonds),

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from features.alphafold3.inputs import Settings, build_sample
 from features.assembly.atoms import build_atoms
-from features.assembly.job import Bond, BondedAtom, Job, Ligand, Polymer
+from features.assembly.job import Bond, BondedAtom, Ligand, MoleculeJob, Polymer
 from features.assembly.tokens import build_tokens
 from features.chemistry.residue_classes import MoleculeKind
 from features.training.crops import (
@@ -110,7 +110,7 @@ def test_features_of_a_crop_are_those_of_its_tokens() -> None:
 def table_of(*bonds: Bond) -> MoleculeTable:
     """Return the molecules of two copies of a peptide and three sugars."""
     peptide = Polymer(MoleculeKind.PROTEIN, "GNF", ("A", "B"))
-    atoms = build_atoms(Job("job", (peptide, Ligand(("C", "D", "E"), ("NAG",))), bonds))
+    atoms = build_atoms(MoleculeJob("job", (peptide, Ligand(("C", "D", "E"), ("NAG",))), bonds))
     return molecule_table(atoms, build_tokens(atoms))
 
 

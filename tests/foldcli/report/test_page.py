@@ -4,6 +4,7 @@ import base64
 import hashlib
 import json
 import re
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 from foldcli.report import ReportSettings
 from foldcli.report.data.alignment import read_alignment_summary
 from foldcli.report.data.model_atoms import ModelAtoms
-from foldcli.report.data.page_data import superpositions
+from foldcli.report.data.page_data import principal_axes, superpositions
 from foldcli.report.data.result import (
     MAX_MODELS,
     MAX_PAE_CELLS,
@@ -118,6 +119,16 @@ def test_superposition_never_mirrors() -> None:
         np.linalg.det((ca[1:4] - ca[0]) @ np.eye(3)) for ca in (one, superposed[0], mirrored, superposed[1])
     ]
     assert np.sign(handedness).tolist() == [np.sign(handedness[0])] * 2 + [-np.sign(handedness[0])] * 2
+
+
+def test_principal_axes_are_a_rotation_whichever_axis_may_be_reversed() -> None:
+    points = helix(30, 0)
+    for number, mirror in product((1, 2), ([1, 1, 1], [1, 1, -1])):
+        axes = principal_axes(points * mirror, reversible=number)
+        assert np.linalg.det(axes) == pytest.approx(1)
+        spread = ((points - points.mean(0)) * mirror @ axes.T).std(0)
+        assert spread.tolist() == sorted(spread, reverse=True)
+    assert (principal_axes(points[:2], reversible=1) == np.eye(3)).all()
 
 
 def test_hostile_names_headers_and_warnings_are_escaped(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 pytest.importorskip("rdkit")
 pytest.importorskip("biotite")
 
-from features.assembly.job import Job, Ligand
+from features.assembly.job import Ligand, MoleculeJob
 from features.chemistry.conformers import ConformerGenerator
 from foldcli.outputs.all_atom.restraints import build_restraints
 from model.all_atom.checks import CHECKS, Checks, _is_near_in_bonds, _plane_distance, check_structure
@@ -231,7 +231,7 @@ def test_molecules_that_rdkit_refuses_are_named() -> None:
         f"{atoms}\nloop_\n_chem_comp_bond.comp_id\n_chem_comp_bond.atom_id_1\n"
         f"_chem_comp_bond.atom_id_2\n_chem_comp_bond.value_order\n{bonds}\n"
     )
-    job = Job("bad", (Ligand(("L",), ("BAD",)), Ligand(("M",), ("GOL",))), components=text)
+    job = MoleculeJob("bad", (Ligand(("L",), ("BAD",)), Ligand(("M",), ("GOL",))), components=text)
     atoms_of_job, structure = molecules(job)
     positions = np.random.default_rng(0).normal(0, 40, (len(structure.atom_name), 3))
     result = check_structure(structure, positions, build_restraints(atoms_of_job, structure))

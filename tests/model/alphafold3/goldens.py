@@ -21,7 +21,7 @@ from torch import nn
 from model.alphafold3.confidence import TargetScorer, contact_map, with_disorder
 from model.alphafold3.heads import ConfidenceLogits
 from model.alphafold3.inputs import AlphaFold3Inputs
-from model.alphafold3.network import AlphaFold3, Trunk
+from model.alphafold3.network import AlphaFold3, TrunkOutput
 from model.alphafold3.sampling import SeededDraws, StepDraws
 from model.checkpoints.openfold3 import translate
 from tests.model.alphafold3.drawn_parameters import parameter
@@ -85,7 +85,7 @@ def listening(listeners: Mapping[nn.Module, Listener]) -> Iterator[None]:
             handle.remove()
 
 
-def trunk_taps(network: AlphaFold3, inputs: AlphaFold3Inputs, cycles: int) -> tuple[Trunk, Tensors]:
+def trunk_taps(network: AlphaFold3, inputs: AlphaFold3Inputs, cycles: int) -> tuple[TrunkOutput, Tensors]:
     """Run the trunk, and return intermediate results by OpenFold3's names."""
     taps: Tensors = {}
     cycle = [-1]
@@ -153,15 +153,17 @@ def trunk_taps(network: AlphaFold3, inputs: AlphaFold3Inputs, cycles: int) -> tu
     return trunk, taps
 
 
-def recorded_trunk(network: AlphaFold3, inputs: AlphaFold3Inputs, taps: Arrays) -> Trunk:
+def recorded_trunk(network: AlphaFold3, inputs: AlphaFold3Inputs, taps: Arrays) -> TrunkOutput:
     """Return OpenFold3's trunk, so that differences of ours do not add up."""
     trunk = network.trunk(inputs, SeededDraws(0), cycles=0)
     tensors = (torch.from_numpy(taps[f"trunk/{name}"][0]).to(trunk.pair) for name in ("s_input", "s", "z"))
-    return Trunk(*tensors, trunk.relative)
+    return TrunkOutput(*tensors, trunk.relative)
 
 
 @torch.no_grad()
-def denoise_taps(network: AlphaFold3, inputs: AlphaFold3Inputs, trunk: Trunk, expected: Arrays) -> Tensors:
+def denoise_taps(
+    network: AlphaFold3, inputs: AlphaFold3Inputs, trunk: TrunkOutput, expected: Arrays
+) -> Tensors:
     """Run denoising steps, and return results by OpenFold3's names; intermediate ones at the level 16."""
     module = network.diffusion_module
     conditions = module.conditions(inputs, trunk.features, trunk.single, trunk.pair, trunk.relative)
@@ -218,7 +220,9 @@ def _denoising_listeners(module: nn.Module, taps: Tensors, level: str) -> dict[n
 
 
 @torch.no_grad()
-def sample_taps(network: AlphaFold3, inputs: AlphaFold3Inputs, trunk: Trunk, expected: Arrays) -> Tensors:
+def sample_taps(
+    network: AlphaFold3, inputs: AlphaFold3Inputs, trunk: TrunkOutput, expected: Arrays
+) -> Tensors:
     """Run sampler and heads with OpenFold3's draws, and return results by its names."""
     samples = expected["draws/initial"].shape[1]
     steps = sum(key.endswith("/quaternion") for key in expected)

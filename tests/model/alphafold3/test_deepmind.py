@@ -17,7 +17,7 @@ from features.alphafold3.templates import TemplateRows, template_features
 from foldcli.params.openfold3 import find_parameters, is_all_atom
 from model.alphafold3.config import DEEPMIND, OPENBIND
 from model.alphafold3.inputs import AlphaFold3Inputs, without_unknown_dna
-from model.alphafold3.network import AlphaFold3, Trunk
+from model.alphafold3.network import AlphaFold3, TrunkOutput
 from model.alphafold3.sampling import SeededDraws
 from model.checkpoints.alphafold3 import fourier_constants, to_openfold3
 from model.checkpoints.openfold3 import convert_checkpoint, read_checkpoint, recognise, translate
@@ -71,7 +71,7 @@ def network() -> AlphaFold3:
 @torch.inference_mode()
 def test_network_matches_deepminds() -> None:
     target, model = inputs(), network()
-    trunk: Trunk = model.trunk(target, SeededDraws(0), cycles=2)
+    trunk: TrunkOutput = model.trunk(target, SeededDraws(0), cycles=2)
     noisy = 10 * np.random.default_rng(0).standard_normal((len(target.atom_mask), 3)).astype(np.float32)
     positions = torch.from_numpy(noisy)
     module = model.diffusion_module

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from model.alphafold3.inputs import AlphaFold3Inputs
-from model.alphafold3.network import AlphaFold3, Trunk
+from model.alphafold3.network import AlphaFold3, TrunkOutput
 from model.alphafold3.sampling import SeededDraws, sample_positions
 from model.checkpoints.openfold3 import translate
 from tests.model.alphafold3.goldens import checkpoint
@@ -24,7 +24,7 @@ def difference(first: torch.Tensor, second: torch.Tensor) -> float:
     return float((first.cpu() - second).norm() / second.norm())
 
 
-def trunk_on_cpu(name: str) -> Trunk:
+def trunk_on_cpu(name: str) -> TrunkOutput:
     return network(name).trunk(features(name), SeededDraws(0), cycles=2)
 
 

@@ -5,8 +5,8 @@ from copy import deepcopy
 import pytest
 import torch
 
-from model.alphafold3.layers import AdaptiveLayerNorm, Transition, joint_modulations, linear
-from model.alphafold3.network import AlphaFold3, Trunk
+from model.alphafold3.layers import AdaptiveLayerNorm, SwiGLUTransition, joint_modulations, linear
+from model.alphafold3.network import AlphaFold3, TrunkOutput
 from model.alphafold3.sampling import SeededDraws
 from tests.model.alphafold3.parity_networks import features, network, pad
 
@@ -14,7 +14,7 @@ LEVELS = [0.05, 16.0, 2560.0]
 
 
 @torch.no_grad()
-def denoise(model: AlphaFold3, trunk: Trunk, padding: int, sigma: float) -> torch.Tensor:
+def denoise(model: AlphaFold3, trunk: TrunkOutput, padding: int, sigma: float) -> torch.Tensor:
     inputs = features("openbind")
     if padding:
         inputs = pad(inputs, padding, padding)
@@ -67,5 +67,5 @@ def test_joint_modulations_follow_every_parameter() -> None:
 
 
 def test_transitions_of_other_widths_have_no_kernel() -> None:
-    assert Transition(64, 2).has_kernel and Transition(128, 4).has_kernel
-    assert not Transition(16, 2).has_kernel and not Transition(384, 4).has_kernel
+    assert SwiGLUTransition(64, 2).has_kernel and SwiGLUTransition(128, 4).has_kernel
+    assert not SwiGLUTransition(16, 2).has_kernel and not SwiGLUTransition(384, 4).has_kernel

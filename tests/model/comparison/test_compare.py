@@ -5,16 +5,16 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from model.comparison.chains import Chain, Molecules, align, map_chains
+from model.comparison.chains import ComparedChain, ComparedMolecules, align, map_chains
 from model.comparison.compare import compare
 from model.comparison.scores import tm_score
 
 
-def chain(name: str, letters: str, positions: np.ndarray, numbers: list[int] | None = None) -> Chain:
+def chain(name: str, letters: str, positions: np.ndarray, numbers: list[int] | None = None) -> ComparedChain:
     """Return a chain of CA atoms, which is broken where numbers are left out."""
     numbers = list(range(len(letters))) if numbers is None else numbers
     residues = [{"CA": xyz} for xyz in positions]
-    return Chain(name, "CA", list(letters), [b - a > 1 for a, b in pairwise(numbers)], residues)
+    return ComparedChain(name, "CA", list(letters), [b - a > 1 for a, b in pairwise(numbers)], residues)
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def test_equal_chains_are_mapped_by_superposition(walk: np.ndarray) -> None:
     model = [chain(name, letters, xyz) for name, xyz in zip("XYZ", moved, strict=True)]
     (best, *_) = map_chains(model, reference)
     assert [(pair.reference.name, pair.model.name) for pair in best] == [("A", "Y"), ("B", "Z"), ("C", "X")]
-    result = compare(Molecules(model), Molecules(reference))
+    result = compare(ComparedMolecules(model), ComparedMolecules(reference))
     assert result is not None and result.scores["rmsd"] < 0.6
 
 

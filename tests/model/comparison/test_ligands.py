@@ -13,7 +13,7 @@ import biotite.structure as struc
 
 from features.chemistry.components import read_component
 from foldcli.comparison.read import read_molecules
-from model.comparison.chains import Ligand, map_chains
+from model.comparison.chains import ComparedLigand, map_chains
 from model.comparison.ligands import LigandScores, compare_ligands, equivalent_orders
 from tests.model.comparison.cases import SOURCES
 
@@ -56,7 +56,7 @@ def test_orders_are_those_of_the_graph_of_bonds(code: str) -> None:
     component = read_component(code)
     elements = [element.capitalize() for element in component.elements]
     radii = np.array([gemmi.Element(element).covalent_r for element in elements])
-    ligand = Ligand(code, list(component.names), elements, radii, component.ideal)
+    ligand = ComparedLigand(code, list(component.names), elements, radii, component.ideal)
     graph = networkx.Graph(list(map(tuple, component.bonds[:, :2].tolist())))
     networkx.set_node_attributes(graph, dict(enumerate(elements)), "element")
     matcher = networkx.isomorphism.GraphMatcher(
@@ -105,9 +105,9 @@ def _preserved(found: np.ndarray, expected: np.ndarray, counted: np.ndarray) -> 
     return sum(int((np.abs(found - expected)[counted] < limit).sum()) for limit in (0.5, 1, 2, 4))
 
 
-def _ligands(structure: gemmi.Structure) -> list[Ligand]:
+def _ligands(structure: gemmi.Structure) -> list[ComparedLigand]:
     return [
-        Ligand(
+        ComparedLigand(
             f"{chain.name}:{residue.name}{residue.seqid}", [atom.name for atom in residue],
             [atom.element.name for atom in residue], np.array([atom.element.covalent_r for atom in residue]),
             np.array([atom.pos.tolist() for atom in residue]),

@@ -13,7 +13,7 @@ pytest.importorskip("biotite")
 
 from biotite.structure.io import pdbx
 
-from features.assembly.job import Job, Modification, Polymer
+from features.assembly.job import Modification, MoleculeJob, Polymer
 from features.chemistry.residue_classes import MoleculeKind
 from model.output.mmcif import format_all_atom_mmcif
 from model.output.modelcif import UsedTemplate, format_pairwise_scores
@@ -259,7 +259,7 @@ def test_a_single_chain_has_no_iptm() -> None:
 
 def test_residues_without_a_letter_are_in_brackets_and_unknown_ones_are_x() -> None:
     modified = Polymer(MoleculeKind.PROTEIN, "MUCS", ("A",), (Modification(3, "SEC"),))
-    prediction = random_prediction(Job("x", (modified,)))
+    prediction = random_prediction(MoleculeJob("x", (modified,)))
     block = gemmi.cif.read_string(format_all_atom_mmcif(prediction, PROVENANCE)).sole_block()
     (row,) = block.find("_entity_poly.", ["pdbx_seq_one_letter_code", "pdbx_seq_one_letter_code_can"])
     assert list(row) == ["MX(SEC)S", "MXCS"]

@@ -25,7 +25,7 @@ from model.alphafold2.recycling import RecyclingSettings, feature_tensors, predi
 from model.alphafold3.confidence import TargetScorer
 from model.alphafold3.config import AlphaFold3Config
 from model.alphafold3.inputs import AlphaFold3Inputs
-from model.alphafold3.network import AlphaFold3, Samples, Trunk
+from model.alphafold3.network import AlphaFold3, Samples, TrunkOutput
 from model.alphafold3.sampling import SeededDraws
 from model.checkpoints.alphafold2 import build_network, random_parameters
 from model.errors import RankMismatch
@@ -120,7 +120,7 @@ def predict_all_atom(
     inputs: AlphaFold3Inputs,
     samples: int,
     max_graphed_tokens: int | None = None,
-) -> tuple[Samples, Trunk]:
+) -> tuple[Samples, TrunkOutput]:
     """Predict with random parameters, in this process alone unless `max_graphed_tokens` is given.
 
     Returns:

@@ -8,7 +8,7 @@ import numpy as np
 
 from cuda.alignment import AlignmentPaths, DeviceSequences
 from cuda.alignment.gapless import ProfileLimits, UploadedArray, UploadedTable
-from cuda.alignment.gapless.layout import HALF, Layout
+from cuda.alignment.gapless.layout import HALF, LaneLayout
 from cuda.alignment.gapless.lists import LOWER
 from cuda.alignment.gapless.tables import TableSource
 from cuda.alignment.top_k import SelectionStreams, any_length, read_row, row_size
@@ -37,7 +37,7 @@ class GaplessBatch:
         self.profiles = profiles
         self.longest_table = UploadedArray(any_length(len(profiles)) if longest is None else longest)
         # uploaded, although `TopKSelector` reads the profiles
-        self.tables = [UploadedTable([TableSource(Layout(32, 8), HALF, p[:256]) for p in profiles])]
+        self.tables = [UploadedTable([TableSource(LaneLayout(32, 8), HALF, p[:256]) for p in profiles])]
 
     def __len__(self) -> int:
         return len(self.profiles)

@@ -6,7 +6,7 @@ import pytest
 from rdkit import Chem
 from rdkit.Chem import rdDistGeom
 
-from features.assembly.job import Job, Polymer
+from features.assembly.job import MoleculeJob, Polymer
 from features.chemistry.conformers import interrupts_kept
 from features.chemistry.residue_classes import MoleculeKind
 from foldcli.inputs.failures import Failures
@@ -69,7 +69,9 @@ def test_records_of_sdf_files_keep_their_handedness(tmp_path: Path, failures: Fa
 
 
 def test_a_screen_pairs_each_protein_with_each_ligand(tmp_path: Path, failures: Failures) -> None:
-    proteins = [(name, Job(name, (Polymer(MoleculeKind.PROTEIN, "MKV", ("A", "B")),))) for name in ("p", "q")]
+    proteins = [
+        (name, MoleculeJob(name, (Polymer(MoleculeKind.PROTEIN, "MKV", ("A", "B")),))) for name in ("p", "q")
+    ]
     (tmp_path / "l.smi").write_text("CCO x/1\nC y\n")
     jobs = screen_jobs(proteins, read_ligands(tmp_path / "l.smi", failures))
     assert [name for name, _ in jobs] == ["p_and_x_1", "p_and_y", "q_and_x_1", "q_and_y"]

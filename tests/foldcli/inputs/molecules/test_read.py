@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from features.assembly.atoms import build_atoms
-from features.assembly.job import Job, Ligand, Polymer
+from features.assembly.job import Ligand, MoleculeJob, Polymer
 from features.chemistry.residue_classes import MoleculeKind
 from features.templates.library.structure_files import read_chains
 from foldcli.inputs.complexes import Complex
@@ -23,7 +23,7 @@ GB1 = "MTYKLILNGKTLKGETTTEAVDAATAEKVFKQYANDNGVDGEWTYDDATKTFTVTE"
 STRUCTURES = Path(__file__).parents[3] / "features" / "templates" / "data"
 
 
-def read(path: Path, content: str | bytes, failures: Failures) -> list[tuple[str, Job]]:
+def read(path: Path, content: str | bytes, failures: Failures) -> list[tuple[str, MoleculeJob]]:
     path.write_bytes(content.encode() if isinstance(content, str) else content)
     return read_jobs([str(path)], failures)
 
@@ -32,7 +32,7 @@ def messages(failures: Failures) -> list[str]:
     return [str(error) for _, error in failures.failed]
 
 
-def molecules(job: Job) -> list[tuple[str, str, str]]:
+def molecules(job: MoleculeJob) -> list[tuple[str, str, str]]:
     """Return kind, content and chains of each molecule."""
     return [
         (entity.kind.name, entity.sequence, "".join(entity.chains))

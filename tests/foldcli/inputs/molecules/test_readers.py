@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from features.assembly.job import Job, Ligand, Modification, Polymer
+from features.assembly.job import Ligand, Modification, MoleculeJob, Polymer
 from features.chemistry.residue_classes import MoleculeKind
-from foldcli.inputs.json_with_lines import parse_json_with_lines
+from foldcli.inputs.formats.json_with_lines import parse_json_with_lines
 from foldcli.inputs.molecules.alphafold3 import alphafold3_jobs
 from foldcli.inputs.molecules.boltz import parse_boltz_job
 from foldcli.inputs.molecules.fasta import parse_fasta_jobs
@@ -71,7 +71,9 @@ def parsed(content: object) -> Any:
     return parse_json_with_lines(json.dumps(content, indent=1).encode(), "job.json")
 
 
-def check_molecules(job: Job, copies: tuple[str, ...], modifications: tuple[Modification, ...]) -> None:
+def check_molecules(
+    job: MoleculeJob, copies: tuple[str, ...], modifications: tuple[Modification, ...]
+) -> None:
     protein, dna, atp, ethanol = job.entities
     assert isinstance(protein, Polymer) and isinstance(dna, Polymer)
     assert (protein.kind, protein.sequence, protein.chains) == (MoleculeKind.PROTEIN, "MKVS", copies)

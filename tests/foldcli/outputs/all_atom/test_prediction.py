@@ -12,7 +12,7 @@ pytest.importorskip("biotite")
 
 from features.alphafold3.inputs import Settings, build_sample
 from features.assembly.atoms import build_atoms
-from features.assembly.job import Bond, BondedAtom, Job, Ligand
+from features.assembly.job import Bond, BondedAtom, Ligand, MoleculeJob
 from features.assembly.tokens import build_tokens
 from features.chemistry.components import read_component
 from foldcli.inputs.molecules.fasta import parse_fasta_jobs
@@ -92,7 +92,7 @@ CX C
 
 
 def test_components_of_the_user_have_the_name_that_their_file_gives() -> None:
-    atoms = build_atoms(Job("x", (Ligand(("B",), ("LIG",)),), components=OWN))
+    atoms = build_atoms(MoleculeJob("x", (Ligand(("B",), ("LIG",)),), components=OWN))
     (component,) = build_structure(atoms, build_tokens(atoms)).components.values()
     assert (component.name, component.formula, component.in_dictionary) == ("my own", "", False)
     named = describe(read_component("LIG"))
@@ -102,6 +102,6 @@ def test_components_of_the_user_have_the_name_that_their_file_gives() -> None:
 def test_glycans_of_other_linkages_are_other_entities() -> None:
     links = {"A": "O4", "B": "O6", "C": "O4"}
     bonds = tuple(Bond(BondedAtom(x, 1, atom), BondedAtom(x, 2, "C1")) for x, atom in links.items())
-    atoms = build_atoms(Job("x", tuple(Ligand((name,), ("NAG", "NAG")) for name in links), bonds))
+    atoms = build_atoms(MoleculeJob("x", tuple(Ligand((name,), ("NAG", "NAG")) for name in links), bonds))
     structure = build_structure(atoms, build_tokens(atoms))
     assert [chain.entity for chain in structure.chains] == [0, 1, 0] and len(structure.entities) == 2

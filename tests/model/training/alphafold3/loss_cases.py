@@ -7,11 +7,11 @@ import torch
 
 from model.alphafold3.heads import ConfidenceLogits
 from model.alphafold3.inputs import AlphaFold3Inputs
-from model.training.alphafold3.losses import LossWeights, TrainingOutput
-from model.training.alphafold3.targets import Targets
+from model.training.alphafold3.losses import AllAtomLossWeights, TrainingOutput
+from model.training.alphafold3.targets import AtomTargets
 from tests.model.training.alphafold3.cases import Case
 
-WEIGHTS = replace(LossWeights(), bond=4.0)
+WEIGHTS = replace(AllAtomLossWeights(), bond=4.0)
 SIGMA_DATA = 16.0
 
 
@@ -19,7 +19,7 @@ class Batch(NamedTuple):
     """A case as tensors."""
 
     inputs: AlphaFold3Inputs
-    targets: Targets
+    targets: AtomTargets
     output: TrainingOutput
 
 
@@ -29,6 +29,6 @@ def load(case: Case, dtype: torch.dtype = torch.float64) -> Batch:
         name: torch.tensor(x, dtype=dtype, requires_grad=name != "sigmas") for name, x in case.outputs.items()
     }
     logits = ConfidenceLogits(*(tensors.pop(name) for name in ("plddt", "resolved", "pae", "pde")))
-    targets = Targets(*(torch.tensor(x, dtype=dtype) for x in (case.positions, case.resolved)))
+    targets = AtomTargets(*(torch.tensor(x, dtype=dtype) for x in (case.positions, case.resolved)))
     inputs = AlphaFold3Inputs.from_arrays(case.features, dtype=dtype)
     return Batch(inputs, targets, TrainingOutput(confidence=logits, **tensors))

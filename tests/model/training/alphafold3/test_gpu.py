@@ -24,8 +24,8 @@ from model.training.alphafold3.network import (
 )
 from model.training.alphafold3.noise import SeededTrainingDraws
 from model.training.alphafold3.permutation import Crop, Experiment, Molecules
-from model.training.alphafold3.targets import Targets, centre_atoms
-from model.training.alphafold3.trainer import AllAtomSample, AllAtomSettings, AllAtomTrainer
+from model.training.alphafold3.targets import AtomTargets, centre_atoms
+from model.training.alphafold3.trainer import AllAtomTrainer, TrainerSample, TrainerSettings
 from model.training.runtime.parameters import FlatParameters
 from tests.model.alphafold3.goldens import load_network
 from tests.model.alphafold3.parity_networks import NETWORKS, shallow_names
@@ -56,7 +56,7 @@ def gradients(name: str, kernels: str, dtype: torch.dtype) -> dict[str, torch.Te
     case, noise = gradient_case()
     inputs, targets, given = load(case, torch.float32)
     inputs = inputs.to("cuda")
-    targets = Targets(targets.positions.cuda(), targets.resolved.cuda())
+    targets = AtomTargets(targets.positions.cuda(), targets.resolved.cuda())
     sigmas, positions = given.sigmas.cuda(), given.positions.detach().cuda()
     none = 0.0
     trunk = run_trunk(network, inputs, SeededTrainingDraws(0), 2, none, dtype)
@@ -120,9 +120,9 @@ def small_trainer() -> AllAtomTrainer:
         inputs.atom_to_token_index,
     )
     experiment = Experiment(molecules, targets.positions, targets.resolved.bool())
-    sample = AllAtomSample(inputs.to("cuda"), Crop(molecules, {}), experiment)
+    sample = TrainerSample(inputs.to("cuda"), Crop(molecules, {}), experiment)
     passes = PassSettings(copies=16, rollout_steps=4, most_cycles=2)
-    settings = AllAtomSettings(learning_rate=1e-3, warmup_steps=20, passes=passes)
+    settings = TrainerSettings(learning_rate=1e-3, warmup_steps=20, passes=passes)
     return AllAtomTrainer(network.to("cuda"), lambda number: sample, settings)
 
 

@@ -9,7 +9,7 @@ import torch
 
 from model.alphafold3 import atoms
 from model.alphafold3.embedding import RelativePositions
-from model.alphafold3.network import AlphaFold3, Trunk
+from model.alphafold3.network import AlphaFold3, TrunkOutput
 from model.alphafold3.sampling import SeededDraws
 from model.checkpoints.openfold3 import openfold3_tensors
 from model.training.alphafold3 import blocks
@@ -23,7 +23,7 @@ from model.training.alphafold3.network import (
     trained_parameters,
 )
 from model.training.alphafold3.noise import SeededTrainingDraws, noised_copies
-from model.training.alphafold3.targets import Targets
+from model.training.alphafold3.targets import AtomTargets
 from tests.model.alphafold3.parity_networks import NETWORKS
 from tests.model.alphafold3.parity_networks import network as inference_network
 from tests.model.training.alphafold3.cases import gradient_case, sketch
@@ -128,7 +128,7 @@ def test_without_dropout_a_pass_computes_what_inference_computes(name: str) -> N
             assert torch.allclose(getattr(ours, head), getattr(theirs, head), rtol=1e-4, atol=1e-4)
 
 
-def random_trunk(network: AlphaFold3, tokens: int, relative: RelativePositions) -> Trunk:
+def random_trunk(network: AlphaFold3, tokens: int, relative: RelativePositions) -> TrunkOutput:
     """Draw the representations of some tokens."""
     config, generator = network.config, torch.Generator().manual_seed(0)
     shapes = (
@@ -136,7 +136,7 @@ def random_trunk(network: AlphaFold3, tokens: int, relative: RelativePositions) 
         (tokens, config.single_channels),
         (tokens, tokens, config.pair.channels),
     )
-    return Trunk(*(torch.randn(shape, generator=generator) for shape in shapes), relative)
+    return TrunkOutput(*(torch.randn(shape, generator=generator) for shape in shapes), relative)
 
 
 def test_copies_with_their_own_noise_are_independent() -> None:
@@ -188,7 +188,7 @@ def test_one_pass_trains_all_parameters_and_repeats() -> None:
     inputs, targets, _ = load(gradient_case()[0], torch.float32)
     seen: list[torch.Tensor] = []
 
-    def match(positions: torch.Tensor) -> Targets:
+    def match(positions: torch.Tensor) -> AtomTargets:
         seen.append(positions)
         return targets
 

@@ -18,7 +18,7 @@ from model.training.alphafold3 import head_losses
 from model.training.alphafold3.alignment import align
 from model.training.alphafold3.denoising_losses import bond_loss, position_loss, smooth_lddt_loss
 from model.training.alphafold3.head_losses import aligned_errors, atom_lddt
-from model.training.alphafold3.losses import LossWeights, total_loss
+from model.training.alphafold3.losses import AllAtomLossWeights, total_loss
 from tests.model.training.alphafold3.cases import Case, cases, make_case, read_features, resize, resize_array
 from tests.model.training.alphafold3.loss_cases import SIGMA_DATA, WEIGHTS, Batch, load
 
@@ -40,7 +40,7 @@ def small_batch(seed: int, tokens: int = 13) -> Batch:
     return load(make_case(resize(features, tokens, int(features["start_atom_index"][tokens])), seed))
 
 
-def losses_of(x: Batch, weights: LossWeights = WEIGHTS) -> tuple[torch.Tensor, dict[str, float]]:
+def losses_of(x: Batch, weights: AllAtomLossWeights = WEIGHTS) -> tuple[torch.Tensor, dict[str, float]]:
     """Return the total loss and its terms."""
     total, terms = total_loss(x.output, x.inputs, x.targets, weights, SIGMA_DATA)
     return total, {name: term.item() for name, term in terms.items()}
@@ -62,10 +62,10 @@ def test_losses_and_gradients_match_openfold3(name: str, dtype: torch.dtype) -> 
     assert found == {name: pytest.approx(value, rel=BOUNDS[dtype]) for name, value in expected.items()}
 
 
-@pytest.mark.parametrize("name", LossWeights.__dataclass_fields__)
+@pytest.mark.parametrize("name", AllAtomLossWeights.__dataclass_fields__)
 def test_a_loss_alone_is_its_weight_times_its_term(name: str) -> None:
     x = batch("plain")
-    none = LossWeights(**dict.fromkeys(LossWeights.__dataclass_fields__, 0.0))
+    none = AllAtomLossWeights(**dict.fromkeys(AllAtomLossWeights.__dataclass_fields__, 0.0))
     total, terms = losses_of(x, replace(none, **{name: 2.0}))
     assert terms.keys() == {name}
     if name in ("position", "bond"):

@@ -17,7 +17,7 @@ from model.alphafold3.network import AlphaFold3
 from model.errors import ConfigError, TrainingDiverged
 from model.layers.graphs import KeptGraphs
 from model.training.alphafold3.initialization import initialize
-from model.training.alphafold3.losses import LossWeights, total_loss
+from model.training.alphafold3.losses import AllAtomLossWeights, total_loss
 from model.training.alphafold3.network import (
     PassSettings,
     rollout,
@@ -27,7 +27,7 @@ from model.training.alphafold3.network import (
 )
 from model.training.alphafold3.noise import SeededTrainingDraws
 from model.training.alphafold3.permutation import Crop, Experiment, Molecules, best_targets
-from model.training.alphafold3.trainer import AllAtomSample, AllAtomSettings, AllAtomTrainer
+from model.training.alphafold3.trainer import AllAtomTrainer, TrainerSample, TrainerSettings
 from tests.networks import tiny_all_atom
 
 ENTRIES = Path(__file__).parents[3] / "features" / "templates" / "data"
@@ -42,7 +42,7 @@ def molecules(table: MoleculeTable) -> Molecules:
 
 
 @cache
-def sample(name: str) -> AllAtomSample:
+def sample(name: str) -> TrainerSample:
     """Return a crop of an entry with its experimental structure."""
     known = read_complex(ENTRIES / f"{name}.cif.gz")
     whole = build_sample(known.job, Settings(templates=1))
@@ -51,7 +51,7 @@ def sample(name: str) -> AllAtomSample:
     tokens = choose_tokens(places, TOKENS, CropKind.INTERFACE, np.random.default_rng(1))
     cropped = table.crop(tokens)
     symmetries = {key: torch.as_tensor(x) for key, x in cropped.symmetries.items()}
-    return AllAtomSample(
+    return TrainerSample(
         AlphaFold3Inputs.from_arrays(crop_features(whole.features, tokens)),
         Crop(molecules(cropped), symmetries),
         Experiment(molecules(table), torch.as_tensor(known.positions), torch.as_tensor(known.resolved)),
@@ -81,7 +81,7 @@ def test_blocks_start_without_effect() -> None:
     assert torch.equal(updated[1], pair)
 
 
-def make_trainer(samples: list[AllAtomSample], initial: int = 1, **changes: object) -> AllAtomTrainer:
+def make_trainer(samples: list[TrainerSample], initial: int = 1, **changes: object) -> AllAtomTrainer:
     """Return a run that takes the samples in turn.
 
     Args:
@@ -91,15 +91,15 @@ def make_trainer(samples: list[AllAtomSample], initial: int = 1, **changes: obje
     """
     network = AlphaFold3(tiny_all_atom(), "reference")
     initialize(network, initial)
-    weights = replace(LossWeights(), distogram=0.3, plddt=0.01, pae=0.01, pde=0.01, resolved=0.01)
-    settings = AllAtomSettings(learning_rate=3e-3, warmup_steps=1, losses=weights, passes=SETTINGS)
+    weights = replace(AllAtomLossWeights(), distogram=0.3, plddt=0.01, pae=0.01, pde=0.01, resolved=0.01)
+    settings = TrainerSettings(learning_rate=3e-3, warmup_steps=1, losses=weights, passes=SETTINGS)
     return AllAtomTrainer(
         network, lambda number: samples[number % len(samples)], replace(settings, **changes)
     )
 
 
 def losses(
-    network: AlphaFold3, case: AllAtomSample, seed: int, settings: AllAtomSettings
+    network: AlphaFold3, case: TrainerSample, seed: int, settings: TrainerSettings
 ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     """Return the total loss of a pass whose random numbers depend on the seed, and its terms."""
     output, targets = run_pass(
@@ -113,7 +113,7 @@ def losses(
 
 
 @torch.no_grad()
-def mean_terms(trainer: AllAtomTrainer, cases: list[AllAtomSample]) -> dict[str, float]:
+def mean_terms(trainer: AllAtomTrainer, cases: list[TrainerSample]) -> dict[str, float]:
     """Return the mean of each loss over samples and noise that training does not use."""
     passes = replace(SETTINGS, copies=32)
     settings = replace(trainer.settings, passes=passes)
@@ -129,7 +129,7 @@ def test_each_loss_falls_in_training_of_two_complexes() -> None:
     reports = [trainer.step() for _ in range(40)]
     last = mean_terms(trainer, cases)
     assert not any(report.skipped for report in reports)
-    assert first.keys() == asdict(LossWeights()).keys() - {"bond"}
+    assert first.keys() == asdict(AllAtomLossWeights()).keys() - {"bond"}
     shares = {name: last[name] / first[name] for name in first}
     # the network cannot lower one of the first three by learning another
     for name, most in (("position", 0.75), ("smooth_lddt", 0.95), ("distogram", 0.88)):
@@ -221,5 +221,5 @@ def test_a_gradient_that_is_not_finite_changes_nothing() -> None:
 
 
 def test_the_learning_rate_rises_and_decays_in_steps() -> None:
-    settings = AllAtomSettings(learning_rate=1.0, warmup_steps=10, decay_every=100, decay_factor=0.5)
+    settings = TrainerSettings(learning_rate=1.0, warmup_steps=10, decay_every=100, decay_factor=0.5)
     assert [settings.rate(step) for step in (0, 4, 9, 99, 100, 250)] == [0.1, 0.5, 1.0, 1.0, 0.5, 0.25]

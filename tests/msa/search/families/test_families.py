@@ -14,7 +14,7 @@ from msa.engines.settings import SearchSettings
 from msa.io.fasta import FastaRecord, read_fasta
 from msa.search.families import families
 from msa.search.families.families import RELIABLE_EVALUE, FamilyBuilder
-from msa.search.families.family import Family, family_settings, initial_profile
+from msa.search.families.family import ProfileFamily, family_settings, initial_profile
 from msa.search.iterations import IteratedSearch
 from msa.search.profile_search import ProfileSearch
 from msa.search.search import search
@@ -61,7 +61,7 @@ def iterated_search(query: FastaRecord, tmp_path_factory: pytest.TempPathFactory
     return IteratedSearch(database, SETTINGS, CpuEngine())
 
 
-def member_hits(iterated_search: IteratedSearch, family: Family | None, query: FastaRecord) -> Hits:
+def member_hits(iterated_search: IteratedSearch, family: ProfileFamily | None, query: FastaRecord) -> Hits:
     """Search with a family, or with the query alone, and return the hits that may join."""
     profile = initial_profile(query, iterated_search.settings) if family is None else family
     one = iterated_search
@@ -71,8 +71,8 @@ def member_hits(iterated_search: IteratedSearch, family: Family | None, query: F
 
 
 def update(
-    iterated_search: IteratedSearch, query: FastaRecord, family: Family | None, hits: Sequence[Hit]
-) -> Family | None:
+    iterated_search: IteratedSearch, query: FastaRecord, family: ProfileFamily | None, hits: Sequence[Hit]
+) -> ProfileFamily | None:
     """Update a family with these hits."""
     arrays = Hits.from_sequence(len(query.sequence), hits)
     return iterated_search.family_builder.update(query, family, arrays)

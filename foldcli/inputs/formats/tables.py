@@ -3,7 +3,7 @@
 import csv
 import io
 
-from foldcli.inputs.json_with_lines import decode_utf8
+from foldcli.inputs.formats.json_with_lines import decode_utf8
 from msa.base.errors import InputError
 from msa.io.fasta import FastaRecord, clean_header, clean_sequence, make_record
 
