@@ -26,7 +26,7 @@ from msa.profile.pssm import QueryProfile
 SEQUENCE_K_FACTOR = 2.2
 """Factor of the published K for scores of single sequences with this correction. The first residue of a gap
 costs less here than NCBI assumed when fitting K; see docs/sensitivity.md."""
-_TYPICAL_TARGETS, _SHORT_QUERY = {True: 1.2, False: 0.8}, 120.0
+_TYPICAL_TARGETS, _SHORT_QUERY = {True: 1.2, False: 0.8}, 140.0
 """Lengths by which those of targets, with CONTEXT or another matrix, and of shorter queries are divided; the
 quotients multiply E-values of single sequences. The first are relative to the mean of the database, so that
 E-values count its sequences and not its residues. All are fitted to reversed and shuffled sequences; see

@@ -97,7 +97,7 @@ class Reference:
     def length_factor(self) -> float:
         """The factor of all E-values that is due to the lengths of query and target."""
         mean = self.residues / len(self.database)
-        return len(self.target) / (self.typical_target * mean * max(120 / len(self.query), 1))
+        return len(self.target) / (self.typical_target * mean * max(140 / len(self.query), 1))
 
     @property
     def single_evalue(self) -> float:

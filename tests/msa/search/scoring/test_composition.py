@@ -160,7 +160,7 @@ def brute_force(
         scaled = replace(parameters, k=parameters.k * SEQUENCE_K_FACTOR)
         arguments = len(codes), np.array([length]), database.total_residues, scaled
         mean = database.total_residues / len(database)
-        factor = length / (1.2 * mean * max(120 / len(codes), 1))
+        factor = length / (1.2 * mean * max(140 / len(codes), 1))
         found.append((float(evalues(corrected, *arguments)[0]) * factor, -score, index))
     return sorted(found)
 
