@@ -24,7 +24,7 @@ Function = Callable[..., Any]
 KEPT = 4
 
 _graphs: OrderedDict[tuple[Any, ...], "_BlockGraphs"] = OrderedDict()
-_spans: WeakKeyDictionary[nn.Module, "_Span"] = WeakKeyDictionary()
+_spans: WeakKeyDictionary[nn.Module, "Span"] = WeakKeyDictionary()
 
 
 def run_module(
@@ -41,7 +41,7 @@ def run_module(
         tensors: arguments that may have gradients.
         constants: arguments without gradients.
     """
-    span = _span_of(module)
+    span = span_of(module)
     if span is not None and span.values.is_cuda and not torch.is_inference_mode_enabled():
         return run_graphed(span, function, module, tensors, constants)
     if not torch.is_grad_enabled():
@@ -50,7 +50,7 @@ def run_module(
 
 
 def run_graphed(
-    span: "_Span",
+    span: "Span",
     function: Function,
     module: nn.Module,
     tensors: Tensors,
@@ -75,7 +75,7 @@ def run_graphed(
     return results if len(results) > 1 else results[0]
 
 
-class _Span:
+class Span:
     """The part of a buffer of parameters that those of a module fill.
 
     Attributes:
@@ -91,7 +91,7 @@ class _Span:
 
 
 @torch.no_grad()
-def _span_of(module: nn.Module) -> _Span | None:
+def span_of(module: nn.Module) -> Span | None:
     """Return the span of a module, or None if its parameters or gradients are apart."""
     parameters = list(module.parameters())
     known = _spans.get(module)
@@ -109,7 +109,7 @@ def _span_of(module: nn.Module) -> _Span | None:
     layout = tuple((start - starts[0], x.shape) for start, x in zip(starts, parameters, strict=True))
     size = max(start + shape.numel() for start, shape in layout)
     values, gradient = (x[0].as_strided((size,), (1,), starts[0]) for x in (parameters, gradients))
-    _spans[module] = _Span(values.detach(), gradient, layout)
+    _spans[module] = Span(values.detach(), gradient, layout)
     return _spans[module]
 
 
@@ -120,7 +120,7 @@ class _BlockGraphs:
         self,
         function: Function,
         module: nn.Module,
-        span: _Span,
+        span: Span,
         tensors: Tensors,
         constants: tuple[torch.Tensor | None, ...],
     ) -> None:
@@ -174,14 +174,14 @@ class _BlockGraphs:
         with torch.no_grad():
             torch._foreach_copy_([buffer for buffer, _ in known], [gradient for _, gradient in known])
 
-    def _load(self, span: _Span, tensors: tuple[torch.Tensor | None, ...]) -> None:
+    def _load(self, span: Span, tensors: tuple[torch.Tensor | None, ...]) -> None:
         with torch.no_grad():
             self._values.copy_(span.values)
             for buffer, tensor in zip(self._inputs, tensors, strict=True):
                 if buffer is not None and tensor is not None:
                     buffer.copy_(tensor)
 
-    def forward(self, span: _Span, tensors: tuple[torch.Tensor | None, ...]) -> Tensors:
+    def forward(self, span: Span, tensors: tuple[torch.Tensor | None, ...]) -> Tensors:
         """Return the results for a block."""
         self._load(span, tensors)
         self._replay_forward()
@@ -189,7 +189,7 @@ class _BlockGraphs:
 
     def backward(
         self,
-        span: _Span,
+        span: Span,
         tensors: tuple[torch.Tensor | None, ...],
         gradients: tuple[torch.Tensor | None, ...],
     ) -> list[torch.Tensor | None]:
@@ -206,7 +206,7 @@ class _BlockGraphs:
 class _Replay(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, graphs: _BlockGraphs, span: _Span, anchor: Any, count: int, *arguments: Any
+        ctx: Any, graphs: _BlockGraphs, span: Span, anchor: Any, count: int, *arguments: Any
     ) -> Tensors:
         ctx.graphs, ctx.span, ctx.constants = graphs, span, len(arguments) - count
         ctx.save_for_backward(*arguments)

@@ -112,7 +112,7 @@ class GraphedModules:
 
     def _use_graphs(self, residues: int, tensors: Sequence[torch.Tensor | None]) -> bool:
         on_gpu = all(x is None or x.is_cuda for x in tensors)
-        has_hooks = any(map(_has_hooks, self.modules))
+        has_hooks = any(map(module_has_hooks, self.modules))
         is_short = residues <= (self._max_residues or MAX_GRAPH_RESIDUES)
         return self.enabled and is_short and on_gpu and not has_hooks and torch.is_inference_mode_enabled()
 
@@ -355,7 +355,7 @@ def _by_dtype(
     return list(groups.values())
 
 
-def _has_hooks(module: nn.Module) -> bool:
+def module_has_hooks(module: nn.Module) -> bool:
     """Return True if a module, or one that it directly contains, has hooks."""
     return any(each._forward_hooks or each._forward_pre_hooks for each in (module, *module.children()))
 

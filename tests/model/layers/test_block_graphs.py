@@ -1,11 +1,12 @@
 """Tests of replayed blocks with gradients; on a CPU, the block is called instead of replayed."""
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from model.layers import block_graphs
-from model.layers.block_graphs import run_graphed, run_module
+from model.layers.block_graphs import KEPT, run_graphed, run_module, span_of
 from model.training.runtime.parameters import FlatParameters
 
 
@@ -32,7 +33,7 @@ def gradients(graphed: bool, factor: torch.Tensor | None) -> list[torch.Tensor]:
     x, y = (torch.randn(4, 5).requires_grad_() for _ in range(2))
     results = (x * 2, y)
     for block in stack:
-        span = block_graphs._span_of(block)
+        span = span_of(block)
         assert span is not None
         if graphed:
             results = run_graphed(span, Block.forward, block, results, (factor,))
@@ -53,14 +54,27 @@ def test_replayed_blocks_equal_normal_ones() -> None:
 def test_few_graphs_are_kept() -> None:
     stack = nn.ModuleList([Block()])
     FlatParameters(stack, torch.device("cpu"))
-    span = block_graphs._span_of(stack[0])
+    span = span_of(stack[0])
     assert span is not None
-    for size in range(1, 2 * block_graphs.KEPT):
-        x = torch.ones(size, 5)
+    calls = 0
+
+    def forward(*arguments: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        return Block.forward(*arguments)
+
+    def count_calls(size: int) -> int:
+        before, x = calls, torch.ones(size, 5)
         with torch.no_grad():
-            run_graphed(span, Block.forward, stack[0], (x, x), (None,))
-    assert len(block_graphs._graphs) == block_graphs.KEPT
+            run_graphed(span, forward, stack[0], (x, x), (None,))
+        return calls - before
+
+    # a new graph calls the function when it is made, once forward and once with its backward pass
+    sizes = range(1, 2 * KEPT)
+    assert [count_calls(size) for size in sizes] == [3] * len(sizes)
+    assert [count_calls(size) for size in sizes[-KEPT:]] == [1] * KEPT
+    assert count_calls(1) == 3
 
 
 def test_parameters_apart_are_not_replayed() -> None:
-    assert block_graphs._span_of(Block()) is None
+    assert span_of(Block()) is None

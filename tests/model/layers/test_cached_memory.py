@@ -3,11 +3,16 @@
 import pytest
 import torch
 
+from model.layers import cached_memory
 from model.layers.cached_memory import ENOUGH_PAIRS, release_cached_memory
 
 
-def test_tensors_on_the_cpu_need_no_gpu() -> None:
+def test_nothing_is_released_for_tensors_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    released: list[bool] = []
+    monkeypatch.setattr(cached_memory, "memory_is_scarce", lambda pair_bytes: True)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: released.append(True))
     release_cached_memory(torch.zeros(4, 4, 2))
+    assert released == []
 
 
 @pytest.mark.gpu

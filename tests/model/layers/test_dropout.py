@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from model.layers.dropout import dropout
-from model.layers.graphs import _has_hooks
+from model.layers.graphs import module_has_hooks
 
 
 class Adds(nn.Module):
@@ -53,7 +53,7 @@ def test_inputs_are_dropped_element_by_element() -> None:
 
 def test_a_block_that_contains_such_modules_deeper_is_not_replayed_as_a_graph() -> None:
     block = nn.Sequential(nn.Sequential(Adds(0)))
-    assert not _has_hooks(block)
+    assert not module_has_hooks(block)
     with dropout(block, seed=0):
-        assert _has_hooks(block)
-    assert not _has_hooks(block)
+        assert module_has_hooks(block)
+    assert not module_has_hooks(block)

@@ -89,9 +89,9 @@ def test_modules_are_repeated() -> None:
 def test_hooks_of_contained_modules_are_noticed() -> None:
     module = Add(Counter())
     containing = nn.Sequential(module)
-    assert not graphs._has_hooks(containing)
+    assert not graphs.module_has_hooks(containing)
     module.register_forward_hook(lambda *arguments: None)
-    assert graphs._has_hooks(containing) and graphs._has_hooks(module)
+    assert graphs.module_has_hooks(containing) and graphs.module_has_hooks(module)
 
 
 def test_shared_module_gets_weights_and_the_tensors_prepared_from_them() -> None:

@@ -4,15 +4,21 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from features.alphafold2 import compiled_sampling
+from features.alphafold2.deterministic import make_features
+from features.alphafold2.sampling import SamplingSettings, sample_features
 from foldcli.families.settings import NetworkOptions, PredictSettings
 from foldcli.params.parameters import ParameterSource
 from foldcli.pipeline.network.preloading import start_preloading
 from foldcli.pipeline.network.start import Processes, start
 from foldcli.pipeline.prepare.sampling_process import prepare_features
+from msa.alignments.files import parse_alignment
+from msa.base.jit import kernel
 from tests.networks import tiny_parameters
 
 
@@ -42,8 +48,20 @@ def test_workers_start_with_the_run(tmp_path: Path) -> None:
     assert start(options, preload=False, processes=Processes(worker_devices=("cpu",))).worker_services == ()
 
 
-def test_preloading_makes_small_features() -> None:
+def test_sampling_compiles_nothing_after_its_preparation(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ("assign", "add_members", "fill_msa_feat")
+    for name in names:  # as in a new process
+        monkeypatch.setattr(compiled_sampling, name, kernel(getattr(compiled_sampling, name).__wrapped__))
+
+    def compiled() -> dict[str, list[Any]]:
+        return {name: list(getattr(compiled_sampling, name).compiled().signatures) for name in names}
+
     prepare_features()
+    prepared = compiled()
+    assert all(prepared.values())
+    features = make_features([parse_alignment(b">a\nMKVLA\n" + b">b\nMKV-A\n>c\nMRVLA\n" * 40)])
+    sample_features(features, SamplingSettings(max_seq=8, max_extra_seq=16), 2, 0)
+    assert compiled() == prepared
 
 
 @pytest.mark.parametrize("may_write", [True, False])
@@ -116,6 +134,7 @@ def test_runs_import_numba_only_to_sample_features(tmp_path: Path) -> None:
     code = f"""
 import sys
 from pathlib import Path
+from typing import Any
 import foldcli.pipeline.network.ranks, foldcli.pipeline.runs.run, foldcli.pipeline.search.searcher
 import foldcli.pipeline.prepare.template_stage
 from features.cache.cache import FeatureCache

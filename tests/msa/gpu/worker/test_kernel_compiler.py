@@ -60,7 +60,7 @@ def cached(monkeypatch: pytest.MonkeyPatch) -> set[KernelSource]:
     monkeypatch.setattr(
         kernel_compiler, "compile_into", lambda folder, kernel, capability: kernels.add(kernel)
     )
-    monkeypatch.setattr(KernelCompiler, "_compile_in_processes", lambda *arguments: iter(()))
+    monkeypatch.setattr(kernel_compiler, "MAX_PROCESSES", 0)
     return kernels
 
 
