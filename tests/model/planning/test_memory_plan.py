@@ -128,6 +128,8 @@ def test_graphs_of_several_ranks_have_memory_of_their_own() -> None:
     # 2.05 GiB without
     assert 2 * (2.9 - 0.2) > short > 2.9
     assert short > long > 2.05 * 1449 / 1024
+    # the steps outside of graphs cannot use the memory of a block in them
+    assert short > 2 * estimate_peak_bytes(CONFIG, size(1024, ranks=2, graphs=False), 2**29) / GIB
     # without enough memory for them there are none, so that two devices do not need more than one
     scarce = plan_memory(CONFIG, size(1024, ranks=2), int(short * GIB))
     assert not scarce.graphs and scarce.peak_bytes < plan_memory(CONFIG, size(1024), UNLIMITED).peak_bytes
