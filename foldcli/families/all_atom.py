@@ -17,7 +17,7 @@ import click
 from features.assembly.job import MoleculeJob, Polymer
 from features.assembly.job_json import job_to_json
 from foldcli.families.base import Family
-from foldcli.families.protocols import AlignmentRequest, DeviceMemory, FeatureServices, Network
+from foldcli.families.protocols import AlignmentIdentity, DeviceMemory, FeatureServices, Network
 from foldcli.families.reporting import Estimate, InstalledParameters, ParametersFinding, PlanHeading
 from foldcli.families.settings import Job, JobSettings, NetworkOptions
 from foldcli.inputs.molecules.prepared import Preparation, PreparedJob, find_prepared_targets
@@ -297,7 +297,7 @@ class AllAtom(
             for polymer in target.proteins_to_search()
         )
 
-    def target_identity(self, target: MoleculeTarget, request: AlignmentRequest | None) -> dict[str, Any]:
+    def target_identity(self, target: MoleculeTarget, request: AlignmentIdentity | None) -> dict[str, Any]:
         """Return the molecules, and the fingerprints of alignments; see `Family.target_identity`."""
         if isinstance(target, PreparedJob):
             return target.identity
@@ -325,7 +325,7 @@ class AllAtom(
         self,
         target: TargetRun,
         features: FeatureServices,
-        request: AlignmentRequest | None,
+        request: AlignmentIdentity | None,
         seeds: Sequence[int],
     ) -> bool:
         """Add alignments, templates and samples of a job to the cache; see `Family.prepare`."""
@@ -340,14 +340,14 @@ class AllAtom(
         name: str,
         target: MoleculeTarget,
         features: FeatureServices,
-        request: AlignmentRequest | None,
+        request: AlignmentIdentity | None,
         seeds: Sequence[int],
     ) -> bool:
         """Return True if the cache has the inputs of a job for these seeds; see `Family.is_prepared`."""
         return self._preparation(name, target, features, request).has(seeds)
 
     def _preparation(
-        self, name: str, job: MoleculeTarget, features: FeatureServices, request: AlignmentRequest | None
+        self, name: str, job: MoleculeTarget, features: FeatureServices, request: AlignmentIdentity | None
     ) -> Preparation:
         """Return the place of a job in the cache."""
         templates = None if features.templates is None else features.templates.identity()

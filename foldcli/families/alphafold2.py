@@ -17,7 +17,7 @@ from features.cache.cache import read_entry
 from features.chemistry.residues import check_foldable
 from features.complexes.features import complex_features
 from foldcli.families.base import Family, SampleT
-from foldcli.families.protocols import AlignmentRequest, DeviceMemory, FeatureServices, Network, Templates
+from foldcli.families.protocols import AlignmentIdentity, DeviceMemory, FeatureServices, Network, Templates
 from foldcli.families.reporting import Estimate, InstalledParameters, ParametersFinding, PlanHeading
 from foldcli.families.settings import Job, NetworkOptions, PredictSettings
 from foldcli.fingerprints import fingerprint
@@ -168,7 +168,7 @@ class AlignmentFamily(
         """Return the chains of a complex; see `Family.chains_to_search`."""
         return target.chains if isinstance(target, Complex) else ()
 
-    def target_identity(self, target: TargetInput, request: AlignmentRequest | None) -> dict[str, Any]:
+    def target_identity(self, target: TargetInput, request: AlignmentIdentity | None) -> dict[str, Any]:
         """Return the request for an alignment, or the content of the input; see `Family.target_identity`."""
         if isinstance(target, CachedTarget):
             return target.identity

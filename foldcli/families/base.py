@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypeVar
 import click
 
 from features.templates.library.settings import TemplateSettings
-from foldcli.families.protocols import AlignmentRequest, DeviceMemory, FeatureServices, Network
+from foldcli.families.protocols import AlignmentIdentity, DeviceMemory, FeatureServices, Network
 from foldcli.families.reporting import Reporting, SettingsT, SourceT, TargetT
 from foldcli.families.settings import Job, NetworkOptions
 from foldcli.inputs.queries import QuerySources
@@ -223,7 +223,7 @@ class Family(
         return isinstance(target, FastaRecord) or bool(self.chains_to_search(target))
 
     @abstractmethod
-    def target_identity(self, target: TargetT, request: AlignmentRequest | None) -> dict[str, Any]:
+    def target_identity(self, target: TargetT, request: AlignmentIdentity | None) -> dict[str, Any]:
         """Return everything that the inputs of a target depend on, as JSON values.
 
         Args:
@@ -268,7 +268,7 @@ class Family(
         self,
         target: TargetRun,
         features: FeatureServices,
-        request: AlignmentRequest | None,
+        request: AlignmentIdentity | None,
         seeds: Sequence[int],
     ) -> bool:
         """Add all that predictions of a target need to the feature cache; return whether the cache had it.
@@ -290,7 +290,7 @@ class Family(
         name: str,
         target: TargetT,
         features: FeatureServices,
-        request: AlignmentRequest | None,
+        request: AlignmentIdentity | None,
         seeds: Sequence[int],
     ) -> bool:
         """Return True if `prepare` would find everything in the cache; `name` is the target's."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from model.prediction import Prediction
 
 
-class AlignmentRequest(Protocol):
+class AlignmentIdentity(Protocol):
     """The part of `foldcli.pipeline.targets.alignment_request.AlignmentRequest` that families use."""
 
     def identity(self, query: FastaRecord | Complex) -> dict[str, Any]:

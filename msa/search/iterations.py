@@ -30,7 +30,7 @@ _MAX_FAMILY_THREADS = 8
 that a GPU has to wait."""
 
 
-class Task(Protocol):
+class _Task(Protocol):
     """Something that a future belongs to."""
 
     @property
@@ -38,7 +38,7 @@ class Task(Protocol):
         """The future."""
 
 
-T = TypeVar("T", bound=Task)
+T = TypeVar("T", bound=_Task)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import numpy as np
 
 from features.templates.library.settings import TemplateSettings
 from foldcli.families.base import Family
-from foldcli.families.protocols import AlignmentRequest, DeviceMemory, FeatureServices, NetworkJob
+from foldcli.families.protocols import AlignmentIdentity, DeviceMemory, FeatureServices, NetworkJob
 from foldcli.families.reporting import Estimate, PlanHeading
 from foldcli.families.settings import Job, JobSettings, NetworkOptions
 from foldcli.inputs.complexes import chain_query
@@ -154,7 +154,7 @@ class Constant(Family[Assembly, ConstantSource, list[int], Sample, ConstantSetti
         """Return the chains."""
         return target.chains
 
-    def target_identity(self, target: Assembly, request: AlignmentRequest | None) -> dict[str, Any]:
+    def target_identity(self, target: Assembly, request: AlignmentIdentity | None) -> dict[str, Any]:
         """Return atoms, and the requests for the alignments of chains."""
         assert request is not None
         return {

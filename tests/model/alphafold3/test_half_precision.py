@@ -54,6 +54,7 @@ def test_groups_of_samples_are_the_same_samples() -> None:
 
 
 def test_joint_modulations_follow_every_parameter() -> None:
+    torch.manual_seed(0)
     norm, gate, condition = AdaptiveLayerNorm(8, 4), linear(4, 8, bias=True), torch.randn(3, 4)
     for parameter in [*norm.parameters(), *gate.parameters()]:
         with torch.no_grad():
