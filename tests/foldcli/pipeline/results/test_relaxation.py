@@ -243,20 +243,19 @@ def test_target_is_finished_once_its_best_models_are_relaxed(peptide: Prediction
     assert plan(files, alignment, 1).is_finished
 
 
-def test_result_of_a_deleted_relaxed_structure_is_discarded(peptide: Prediction, tmp_path: Path) -> None:
-    files = TargetFiles("q", tmp_path)
-    (result,) = publish(files, peptide, (GOOD,)).ranking
-    files.model_path("relaxed_pdb", 1, GOOD).unlink()
-    restage_model(files, 1, replace(result, relaxation={"rounds": 1}))
-    assert finish_target(finish_task(files, (GOOD,))).ranking[0].relaxation is None
-
-
-def test_result_of_a_relaxation_killed_before_its_structure_was_written_is_discarded(
-    peptide: Prediction, tmp_path: Path
+@pytest.mark.parametrize("was_published", [True, False])
+def test_result_of_a_relaxation_without_its_structure_is_discarded(
+    peptide: Prediction, tmp_path: Path, was_published: bool
 ) -> None:
+    """The structure was deleted, or the relaxation was killed before it was written."""
     files = TargetFiles("q", tmp_path)
-    result = write_model(model_of(files, GOOD, peptide))
-    write_result(files.staging_folder, replace(result, relaxation={"rounds": 1}))
+    if was_published:
+        (result,) = publish(files, peptide, (GOOD,)).ranking
+        files.model_path("relaxed_pdb", 1, GOOD).unlink()
+        restage_model(files, 1, replace(result, relaxation={"rounds": 1}))
+    else:
+        result = write_model(model_of(files, GOOD, peptide))
+        write_result(files.staging_folder, replace(result, relaxation={"rounds": 1}))
     assert finish_target(finish_task(files, (GOOD,))).ranking[0].relaxation is None
 
 
