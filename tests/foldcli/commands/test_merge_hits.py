@@ -74,6 +74,7 @@ def test_merged_alignments_and_records_equal_those_of_the_whole(folder: Path) ->
     assert again.stderr.count("already done") == len(QUERIES)
 
 
+@pytest.mark.slow
 def test_iterated_search_of_parts_equals_that_of_the_whole(folder: Path) -> None:
     options, queries = ("--num-iterations", 2, "--e-profile", 0.1), QUERIES[:2]
     foldcli("search", *queries, folder / "whole", "-o", folder / "iterated.m8", *options)

@@ -34,7 +34,7 @@ PARAMETERS = gumbel_parameters(12, 1, "CONTEXT")
 EVERYTHING = SearchSettings(evalue=1e6, max_seqs=1000, min_ungapped_score=0)
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=12)
 @given(st.integers(0, 2**32))
 def test_evalues_equal_the_reference(tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
     rng = np.random.default_rng(seed)
