@@ -4,7 +4,6 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 
-import gemmi
 import numpy as np
 
 from model.chains import chain_names, chain_slices
@@ -160,6 +159,8 @@ class Structure:
     @cached_property
     def atom_is_metal(self) -> np.ndarray:
         """Mask of the atoms that are metals, bool [A]."""
+        import gemmi  # commands start without it
+
         return np.array([gemmi.Element(element).is_metal for element in self.atom_element], bool)
 
     @cached_property
