@@ -16,7 +16,7 @@ For all commands: `-` reads standard input; gzip, bzip2, xz and zstd are recogni
 messages and progress bars go to stderr, data goes to stdout only on request (`-o -`). Settings come from the
 command line only. [Variables](exit-codes-and-environment.md#environment-variables) set locations, above all
 `FOLDCLI_CACHE`: the folder for built databases, features and parameters (default `$XDG_CACHE_HOME/foldcli`,
-then `~/.cache/foldcli`). Only `params fetch` uses the network.
+then `~/.cache/foldcli`). Only `params fetch` and `db fetch` use the network.
 
 | exit code | meaning |
 |---|---|
@@ -26,7 +26,7 @@ then `~/.cache/foldcli`). Only `params fetch` uses the network.
 | 3 | bad input; the message names file, line and reason |
 | 4 | something needed is missing (parameters, a database, a driver); the message names a remedy |
 | 5 | some targets failed, listed in `OUT/failures.jsonl`; the others are finished |
-| 130 | interrupted; run the same command again to continue |
+| 130, 143 | interrupted, terminated; run the same command again to continue |
 """
 
 

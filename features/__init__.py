@@ -1,1 +1,1 @@
-"""Model inputs from alignments: deterministic features, their cache, and random sampling."""
+"""Inputs of networks from alignments, templates and molecules: features, their cache, and sampling."""

@@ -316,7 +316,7 @@ def summarize_clusters(
         assignment: integers [U], result of `assign_to_clusters`.
 
     Returns:
-        `cluster_profile` float32 [S, R, 23] and `cluster_deletion_mean` float32 [S, R].
+        The profiles, float32 [S, R, 23], and the mean deletion counts, float32 [S, R].
     """
     clusters, length = centres.shape
     counts = np.zeros((clusters, length, NUM_MASKED_CODES), np.float32)

@@ -1,1 +1,1 @@
-"""DeepMind's parameter files on this machine: download, unpack, list and verify; see docs/parameters.md."""
+"""Parameter files of networks on this machine: download, unpack, list and verify; see docs/parameters.md."""

@@ -1,1 +1,1 @@
-"""Files, checks and contacts of predictions of any molecules."""
+"""Checks and contacts of predictions of any molecules."""

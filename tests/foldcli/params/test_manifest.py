@@ -81,7 +81,7 @@ def test_example_of_the_documentation_is_read(root: Path, tmp_path: Path) -> Non
     ("content", "reason"),
     [
         ({"surprise": 1}, r"params_model_1_ptm\.npz\.surprise: unknown key"),
-        ({"evoformer": {}}, r"params_model_1_ptm\.npz: object missing required field name"),
+        ({"multimer": {}}, r"params_model_1_ptm\.npz: object missing required field name"),
         ([], "params_model_1_ptm.npz: expected object, got array"),
         ({"name": "model_1_ptm", "multimer": {}}, "params_model_1_ptm.npz: .* network of another kind"),
     ],
