@@ -62,7 +62,7 @@ class ComplexStage:
         self._cached_chains: OrderedDict[str, _CachedChain] = OrderedDict()
 
     def load(self, target: TargetRun, with_templates: bool) -> dict[str, np.ndarray]:
-        """Return the features of a complex in `msa.base.network_inputs.COMPLEX`, chains in the order of the input.
+        """Return the features of a complex in `msa.base.network_inputs.COMPLEX`, chains in their order.
 
         Stages NAME.a3m and NAME.m8 if the chains were searched, and NAME_templates.tsv with templates.
 
