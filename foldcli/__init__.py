@@ -1,4 +1,4 @@
-"""From a protein sequence to a predicted structure: a command line, and six names for Python.
+"""From molecules to predicted structures: a command line, and six names for Python.
 
 The names follow semantic versioning; everything else is internal. Each is imported when it is first used.
 """

@@ -1,1 +1,1 @@
-"""AlphaFold2 in PyTorch: parameters, network, recycling, and structure files."""
+"""Networks in PyTorch, their parameters and training, and predicted structures with scores."""

@@ -73,6 +73,31 @@ def test_command_line_imports_nothing_heavy_at_top_level(root: Path) -> None:
         assert not packages & HEAVY, f"{path.relative_to(root)} imports {packages & HEAVY}"
 
 
+@pytest.mark.parametrize("package", ALLOWED)
+def test_deferred_imports_have_a_comment(root: Path, package: str) -> None:
+    bare = []
+    for path in (root / package).rglob("*.py"):
+        if path.parent.name == "commands" or path == root / "foldcli/cli.py":
+            continue
+        lines, explained = path.read_text().splitlines(), 0
+        for node in sorted(deferred_imports(path), key=lambda node: node.lineno):
+            before = lines[node.lineno - 2].strip()
+            own = lines[node.lineno - 1 : node.end_lineno]
+            # one comment suffices for adjacent imports
+            if before.startswith("#") or any("#" in line for line in own) or node.lineno == explained + 1:
+                explained = node.end_lineno or node.lineno
+            else:
+                bare.append(f"{path.relative_to(root)}:{node.lineno}")
+    assert not bare, f"which slow library does each delay? {bare}"
+
+
+def deferred_imports(path: Path) -> set[ast.Import | ast.ImportFrom]:
+    """Return the imports in the functions of a file."""
+    functions = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef)]
+    found = (node for function in functions for node in ast.walk(function))
+    return {node for node in found if isinstance(node, ast.Import | ast.ImportFrom)}
+
+
 def test_cuda_is_a_namespace_package_without_nvidias_names(root: Path) -> None:
     assert not (root / "cuda" / "__init__.py").exists()
     names = {path.stem for path in (root / "cuda").iterdir()}

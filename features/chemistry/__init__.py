@@ -1,1 +1,1 @@
-"""Residues, elements and components."""
+"""Residues, elements, and components with their conformers."""

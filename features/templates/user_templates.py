@@ -86,7 +86,7 @@ def library_of_files(
     Raises:
         InputError: there is no usable chain, or a path does not exist.
     """
-    from features.templates.library import build, structure_files
+    from features.templates.library import build, structure_files  # imports gemmi and numba
 
     files = structure_files.find_structure_files(paths)
     status = [(str(file.absolute()), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
@@ -172,7 +172,7 @@ def select_from_mirror(names: Sequence[str], mirror: Path, folder: Path) -> Sele
     Raises:
         InputError: the mirror does not exist.
     """
-    from features.templates.library.build import write_library
+    from features.templates.library.build import write_library  # imports gemmi and numba
 
     if not mirror.is_dir():
         raise InputError("no such folder", mirror)
@@ -193,7 +193,7 @@ def select_from_mirror(names: Sequence[str], mirror: Path, folder: Path) -> Sele
 
 
 def _read_from_mirror(name: str, mirror: Path) -> TemplateChain:
-    from features.templates.library.structure_files import read_chains
+    from features.templates.library.structure_files import read_chains  # imports gemmi
 
     entry, _, chain_name = name.rpartition("_")
     path = find_entry(mirror, entry)

@@ -246,7 +246,7 @@ class AllAtom(
         background: Background | None = None,
     ) -> list[tuple[str, MoleculeTarget]]:
         """Combine jobs of a file with ligands of another, or pairs of chains; see the base class."""
-        from foldcli.inputs.molecules import ligands, read
+        from foldcli.inputs.molecules import ligands, read  # imports RDKit and biotite
 
         if pairs is None and len(files) == 2 and ligands.is_ligand_file(files[1]):
             if background is not None:
@@ -315,7 +315,7 @@ class AllAtom(
         self, target: TargetRun, features: FeatureServices, with_templates: bool
     ) -> "AllAtomInputs | PreparedInputs":
         """Return the job with its alignments, and its templates; see `Family.inputs`."""
-        from foldcli.families.all_atom_inputs import load_inputs, load_prepared
+        from foldcli.families.all_atom_inputs import load_inputs, load_prepared  # imports RDKit
 
         if isinstance(target.input, PreparedJob):
             return load_prepared(target, features)
@@ -329,7 +329,7 @@ class AllAtom(
         seeds: Sequence[int],
     ) -> bool:
         """Add alignments, templates and samples of a job to the cache; see `Family.prepare`."""
-        from foldcli.families.all_atom_inputs import prepare_job
+        from foldcli.families.all_atom_inputs import prepare_job  # imports RDKit
 
         job = target.input
         preparation = self._preparation(target.name, job, features, request)
@@ -362,7 +362,7 @@ class AllAtom(
         draw: "Callable[..., AllAtomSample] | None" = None,
     ) -> "AllAtomSample":
         """Return the network's inputs, from the cache or added to it; see `Family.sample`."""
-        from foldcli.families.all_atom_inputs import make_sample
+        from foldcli.families.all_atom_inputs import make_sample  # imports RDKit
 
         return make_sample(inputs, job.seed)
 

@@ -7,6 +7,7 @@ methods of `Family` in this order:
     read_queries, kinds, sources          inputs and parameters
     accepts, check, chains_to_search      each target, before its search
     target_identity, identity             the fingerprint of its results
+    uses_templates                        of each job, before templates are searched for its target
     inputs, sampling, sample              in background threads
     is_prepared, prepare                  instead, in `cache-features`
     load, Network.start                   on the device

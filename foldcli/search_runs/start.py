@@ -198,7 +198,7 @@ def _search_part(
 
 def _check_molecules(values: Mapping[str, Any]) -> None:
     """Check that jobs of molecules can be searched."""
-    from foldcli.families.registry import find_family
+    from foldcli.families.registry import find_family  # imports gemmi and safetensors
 
     family = find_family(values["params"])
     if not family.prepares_jobs:

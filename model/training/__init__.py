@@ -1,1 +1,1 @@
-"""Training of a network on experimental chains: data, differentiable form, losses, trainer."""
+"""Training of networks on experimental structures: data, differentiable form, losses, trainer."""

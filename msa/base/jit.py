@@ -52,7 +52,7 @@ class _Kernel:
 @functools.cache
 def _prepare_numba() -> Callable[..., Any]:
     """Import numba, let it call kernels within kernels, and return `numba.njit`."""
-    from numba import extending, njit, types
+    from numba import extending, njit, types  # takes half a second
     from numba.np import linalg
 
     def refuse_blas() -> None:
@@ -60,7 +60,7 @@ def _prepare_numba() -> Callable[..., Any]:
 
     # numba would import scipy.linalg, which takes 0.2 s, to find out whether it is there
     ensure_blas, linalg.ensure_blas = linalg.ensure_blas, refuse_blas
-    from numba.np import arraymath
+    from numba.np import arraymath  # calls `ensure_blas`
 
     linalg.ensure_blas = ensure_blas
     arraymath._HAVE_BLAS = find_spec("scipy") is not None

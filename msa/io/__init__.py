@@ -1,1 +1,1 @@
-"""Readers and writers of sequence, alignment and hit files."""
+"""Readers of sequences, structures and arrays, plain or compressed."""

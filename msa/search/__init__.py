@@ -1,1 +1,1 @@
-"""Single and iterated searches, their hits, and the alignment filter."""
+"""Searches of target databases: single, iterated, exact, clustered and in parts."""

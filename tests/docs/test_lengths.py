@@ -35,7 +35,7 @@ def test_the_changelog_of_a_version_is_short(root: Path) -> None:
 def sentences(text: str) -> list[str]:
     """Return the sentences of a page outside of code, headings and tables; list items are paragraphs."""
     text = re.sub(
-        r"^```.*?^```$|<!--.*?-->|^(?: {4}|\t)(?! *-).*$", "\n\n", text, flags=re.DOTALL | re.MULTILINE
+        r"^```.*?^```$|<!--.*?-->|^(?: {4}|\t)(?! *-)[^\n]*$", "\n\n", text, flags=re.DOTALL | re.MULTILINE
     )
     text = re.sub(r"^(?:#|\|).*$", "\n\n", text, flags=re.MULTILINE)
     text = re.sub(r"^\s*(?:[-*]|\d+\.) ", "\n\n", text, flags=re.MULTILINE)
@@ -55,5 +55,6 @@ def test_sentences_are_short(page: Path) -> None:
 
 def test_sentences_of_a_page() -> None:
     text = "# A title. Not one\n\nOne [two](x.md) three, et al. four.\nFive\n\n| a. | b |\n"
-    text += "\n- six: seven. Eight\n- nine\n  ten\n\n    code. more\n\n```sh\ncode. more\n```\n"
-    assert sentences(text) == ["One [two] three, et al. four.", "Five", "six: seven.", "Eight", "nine ten"]
+    text += "\n- six: seven. Eight\n- nine\n  ten\n\n    code. more\n\n```sh\ncode. more\n```\nend\n"
+    expected = ["One [two] three, et al. four.", "Five", "six: seven.", "Eight", "nine ten", "end"]
+    assert sentences(text) == expected

@@ -153,7 +153,7 @@ def _attend_backward(
 
     write_gradients = None
     if kernel_implementation(projected.device) == "hopper":
-        from cuda.fused.attention import hopper_backward
+        from cuda.fused.attention import hopper_backward  # imports Gluon
 
         write_gradients = hopper_backward.write_gradients
     flat = projected.contiguous().flatten(0, 1)

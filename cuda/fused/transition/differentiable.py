@@ -69,11 +69,11 @@ def _transition_backward(
     narrow_bias: torch.Tensor,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return the gradients of x and the weights; see `triton_backward.TransitionGradients`."""
-    # deferred: Triton is optional, and Gluon differs between its versions
+    # Triton is optional, and Gluon differs between its versions
     if kernel_implementation(x.device) == "hopper":
-        from cuda.fused.transition.hopper_backward import transition_backward
+        from cuda.fused.transition.hopper_backward import transition_backward  # imports Gluon
     else:
-        from cuda.fused.transition.triton_backward import transition_backward
+        from cuda.fused.transition.triton_backward import transition_backward  # imports Triton
 
     weights = TransitionWeights(norm_scale, norm_offset, widen, widen_bias, narrow, narrow_bias)
     gradients = transition_backward(

@@ -32,7 +32,7 @@ class AllAtomModels:
 
     def files(self, model: PredictedModel) -> dict[ModelKind, WriteFile]:
         """Return a function for each kind of file, which writes its content."""
-        from model.output.modelcif import format_pairwise_scores
+        from model.output.modelcif import format_pairwise_scores  # imports gemmi
 
         files: dict[ModelKind, WriteFile] = {
             kind: partial(_write, text) for kind, text in _format(model).texts.items()

@@ -45,6 +45,6 @@ def start_preloading(device: str, source: Any) -> "Future[Any] | None":
 def _open_gpu(device: str) -> None:
     """Open the GPU, and compute the checksum of Triton that is part of its kernels' names."""
     if create_context(gpu_numbers(device)[0]):
-        from triton.runtime.cache import triton_key
+        from triton.runtime.cache import triton_key  # Triton, which only GPUs need
 
         triton_key()

@@ -92,7 +92,7 @@ class RankHandler:
 
     def serve(self, port: int) -> None:
         """Run jobs until rank 0 ends, and end the process."""
-        from foldcli.pipeline.network.rank_server import serve_rank
+        from foldcli.pipeline.network.rank_server import serve_rank  # imports torch
 
         assignment = assignment_on_this_host(self._options.gpus_per_target, self._rank, port)
         raise SystemExit(_end_at_error(lambda: serve_rank(self._options, self._threads, assignment)))

@@ -24,7 +24,7 @@ Sample: TypeAlias = "SharedArrays | dict[str, np.ndarray]"
 
 def prepare_features() -> None:
     """Make, pack, unpack and sample small features, so that numba loads or compiles their kernels."""
-    from features.alphafold2.deterministic import make_features
+    from features.alphafold2.deterministic import make_features  # imports numpy, as the others do
     from features.alphafold2.sampling import SamplingSettings, sample_features
     from features.cache.encoding import decode, encode
     from msa.alignments.files import parse_alignment
@@ -74,7 +74,7 @@ class SamplingProcesses:
 
 def _sample(task: "tuple[dict[str, np.ndarray], SamplingSettings, int, int]") -> Sample:
     """Sample random features into memory that other processes can map, if there is room for it."""
-    from features.alphafold2.sampling import sample_features
+    from features.alphafold2.sampling import sample_features  # imports numpy
     from foldcli.pipeline.processes.shared_arrays import SharedArrays, log_copying
 
     _last_sample.clear()

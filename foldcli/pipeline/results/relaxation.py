@@ -52,7 +52,7 @@ def relax_model(task: RelaxTask) -> StageCost:
     Raises:
         RelaxError: the model cannot be relaxed.
     """
-    import gemmi
+    import gemmi  # not needed by runs without relaxation
 
     # OpenMM is an optional library
     from model.relax.amber import relax

@@ -163,7 +163,7 @@ def run_predictions(
     assignment = RankAssignment.from_environment()
     network = _network_options(option_values, assignment)
     if assignment is not None and assignment.rank > 0:
-        from foldcli.pipeline.network.rank_server import serve_rank
+        from foldcli.pipeline.network.rank_server import serve_rank  # imports torch
 
         is_dry = option_values["dry_run"]
         return None if is_dry else serve_rank(network, option_values["threads"], assignment)
@@ -180,7 +180,7 @@ def run_predictions(
         _predict(request, targets if request.dry_run else selected, len(selected), failures)
         return None
     if assignment is not None:
-        from model.parallel.session import decline
+        from model.parallel.session import decline  # imports torch
 
         decline(assignment)
     output.shard.log_if_empty(len(targets))
@@ -236,7 +236,7 @@ def _predict(
             _print_plan(request, targets, predictor, identities, failures)
         else:
             settings = _run_settings(request, predictor, identities, templates, startup, search_process)
-            from foldcli.pipeline.runs.run import run_targets
+            from foldcli.pipeline.runs.run import run_targets  # imports torch
 
             make_writable_folder(request.output.folder)
             run_targets(targets, settings, failures, request.as_json)
@@ -269,7 +269,7 @@ def _print_plan(
     failures: Failures,
 ) -> None:
     """Print the plan of a run; raises the exceptions of `print_prediction_plan`."""
-    from foldcli.pipeline.runs.prediction_plan import print_prediction_plan
+    from foldcli.pipeline.runs.prediction_plan import print_prediction_plan  # imports torch
 
     headings: tuple[PlanHeading, ...] = ()
     if request.search is not None:
@@ -290,8 +290,8 @@ def _run_settings(
     search_process: SearchProcess | None,
 ) -> "RunSettings":
     """Open the database, and return the settings and stages of a run."""
-    from foldcli.pipeline.network.device_workers import worker_settings
-    from foldcli.pipeline.runs.state import RunSettings
+    from foldcli.pipeline.network.device_workers import worker_settings  # imports torch
+    from foldcli.pipeline.runs.state import RunSettings  # imports torch
 
     network, kept, stage, description = request.network, request.kept, None, None
     if request.search is not None:

@@ -63,6 +63,7 @@ class SearchHandler:
             if not all(map(allows_several_processes, gpu_numbers(self._device))):
                 raise RuntimeError("the GPU is in an exclusive mode")
             started = self._start_gpu()
+        # imports msgspec, while the GPU starts
         from foldcli.pipeline.search import searcher, several_databases
 
         source = searcher.DatabaseSource(self._db, self._device, self._further, started)
@@ -87,7 +88,7 @@ class SearchHandler:
         self, queries: list[FastaRecord], settings: "AlignmentSettings", with_further: bool
     ) -> "Iterator[HitTexts]":
         """Search the first database or all, and yield the texts of each query's hits."""
-        from foldcli.pipeline.search.hit_texts import MAX_TEXT_THREADS, make_texts
+        from foldcli.pipeline.search.hit_texts import MAX_TEXT_THREADS, make_texts  # imports msgspec
 
         searcher = self._searcher if with_further else self._first
         assert searcher is not None

@@ -163,7 +163,7 @@ class ProcessSearcher:
 
     def alone(self) -> "ProcessSearcher":
         """Return a searcher without the companions; see `several_databases.alone`."""
-        from foldcli.pipeline.search.several_databases import alone
+        from foldcli.pipeline.search.several_databases import alone  # imports numpy
 
         database, here = self._database.with_companions(()), self._open_here
         return ProcessSearcher(database, self._process, lambda: alone(here()), self.drives_gpus, False)

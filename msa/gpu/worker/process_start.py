@@ -102,6 +102,6 @@ def serve_gpu(report: Callable[..., None], gpu: int, aligning: int | None) -> "G
     """Drive a GPU; see `GpuHandler`."""
     # the driver starts while numpy is imported
     open_in_background(f"cuda:{gpu}")
-    from msa.gpu.worker.worker_process import GpuHandler
+    from msa.gpu.worker.worker_process import GpuHandler  # imports numpy
 
     return GpuHandler(report, gpu, aligning)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from cuda.alignment.gapless.layout import vector_loads
-from cuda.alignment.intrinsics import to_signed, to_word
+from cuda.alignment.intrinsics import to_signed, to_word  # stand-ins of `tests/simulator_startup`
 
 
 def unmask(word: int) -> int:

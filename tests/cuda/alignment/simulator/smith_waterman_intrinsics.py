@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from cuda.alignment.intrinsics import permute, to_signed, to_word
+from cuda.alignment.intrinsics import permute, to_signed, to_word  # stand-ins of `tests/simulator_startup`
 from cuda.alignment.smith_waterman.generator import key_terms, pair_selector
 
 
