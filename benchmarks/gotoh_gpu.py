@@ -33,8 +33,8 @@ from msa.cpu.gapless import gapless_scores
 from msa.cpu.smith_waterman import align
 from msa.database.build import open_or_build_database
 from msa.database.sequence_arrays import SequenceArrays
-from msa.engines.engine import best_targets
-from msa.engines.hits import local_alignments
+from msa.hits.filtered_targets import best_targets
+from msa.hits.hits import local_alignments
 from msa.io.fasta import read_fasta
 from msa.profile.pssm import query_profile
 

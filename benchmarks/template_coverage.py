@@ -23,7 +23,7 @@ from foldcli.pipeline.search.searcher import DatabaseSource, open_search_engine
 from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
 from msa.alignments.files import parse_alignment
 from msa.engines.engine import Engine
-from msa.engines.settings import FOLDING_FILTER, FOLDING_SEARCH
+from msa.hits.search_settings import FOLDING_FILTER, FOLDING_SEARCH
 from msa.io.fasta import FastaRecord
 from msa.search.search import search_many
 

@@ -23,8 +23,8 @@ from msa.base.json_files import to_record
 from msa.base.temporary_names import remove_abandoned_files
 from msa.database.manifest import WholeDatabase
 from msa.engines.engine import ProfileCallback
-from msa.engines.hits import Hits
-from msa.engines.settings import AlignmentFilter, SearchSettings
+from msa.hits.hits import Hits
+from msa.hits.search_settings import AlignmentFilter, SearchSettings
 from msa.io.fasta import FastaRecord
 from msa.profile.pssm import ProfileQuery
 from msa.search.search import check_query

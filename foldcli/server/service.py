@@ -18,7 +18,7 @@ from foldcli.server.protocol import Hello
 from foldcli.server.scheduler import HitStream, Scheduler
 from foldcli.server.server import Server, ServerSettings
 from foldcli.server.socket_file import claim_socket, open_listener
-from msa.engines.settings import SearchSettings
+from msa.hits.search_settings import SearchSettings
 from msa.io.fasta import FastaRecord
 
 if TYPE_CHECKING:

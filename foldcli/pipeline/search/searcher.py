@@ -15,10 +15,10 @@ from msa.base.errors import InputError
 from msa.database.database import BothStrands, TargetDatabase
 from msa.database.manifest import MANIFEST
 from msa.engines.engine import Engine, ProfileCallback
-from msa.engines.hits import Hits
-from msa.engines.settings import SearchSettings
 from msa.gpu.worker.interface import GpuSettings
 from msa.gpu.worker.process_start import GpuProcess
+from msa.hits.hits import Hits
+from msa.hits.search_settings import SearchSettings
 from msa.io.fasta import FastaRecord
 from msa.io.molecules import PROTEIN, RNA
 from msa.search.engine_selection import create_engine

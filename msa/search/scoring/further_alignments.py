@@ -21,7 +21,7 @@ from msa.engines.engine import (
 )
 from msa.engines.pair_statistics import PairStatistics
 from msa.engines.scored_batch import AlignedBatch, Scores
-from msa.engines.settings import SearchSettings
+from msa.hits.search_settings import SearchSettings
 from msa.profile.pssm import QueryProfile
 from msa.search.scoring import forward
 from msa.search.scoring.composition import SEQUENCE_K_FACTOR, composition_excess_of_batch

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from msa.engines.settings import SearchSettings
+from msa.hits.search_settings import SearchSettings
 from msa.profile.gumbel import GumbelParameters, gumbel_parameters
 from msa.profile.matrices import BLOSUM62, CONTEXT
 from msa.profile.pssm import QueryProfile, query_profile

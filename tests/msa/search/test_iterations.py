@@ -15,8 +15,8 @@ from msa.cpu.engine import CpuEngine
 from msa.database.build import BuildSettings, build_database
 from msa.database.database import TargetDatabase
 from msa.engines.engine import Candidates, EngineRequest
-from msa.engines.hits import Hit
-from msa.engines.settings import SearchSettings
+from msa.hits.hits import Hit
+from msa.hits.search_settings import SearchSettings
 from msa.io.fasta import FastaRecord
 from msa.profile.pssm import ProfileQuery, QueryProfile
 from msa.search import iterations

@@ -9,8 +9,8 @@ import pytest
 from msa.cpu.engine import CpuEngine
 from msa.database.build import BuildSettings, build_database
 from msa.database.database import TargetDatabase
-from msa.engines.hits import Hit, Hits
-from msa.engines.settings import SearchSettings
+from msa.hits.hits import Hit, Hits
+from msa.hits.search_settings import SearchSettings
 from msa.io.fasta import FastaRecord, read_fasta
 from msa.search.families import families
 from msa.search.families.families import RELIABLE_EVALUE, FamilyBuilder

@@ -10,7 +10,7 @@ import numpy as np
 from cuda.alignment import AlignmentPaths
 from msa.alphabet import decode, encode
 from msa.database.sequence_arrays import SequenceArrays
-from msa.engines.engine import FilteredTargets
+from msa.hits.filtered_targets import FilteredTargets
 from msa.io.fasta import first_word
 
 OPERATIONS = "MID"
