@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from msa.base.interpreter import short_switch_interval
 from msa.database.sequence_arrays import SequenceArrays
 from msa.engines.engine import Candidates, EngineRequest
-from msa.gpu.device.interpreter import short_switch_interval
 from msa.gpu.group import GpuGroup, GpuWorker, align_pairs
 from msa.profile.pssm import QueryProfile
 

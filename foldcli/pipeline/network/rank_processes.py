@@ -16,7 +16,7 @@ from foldcli.pipeline.network.preloading import start_worker
 from foldcli.process_state import ONE_THREAD
 from model.parallel.rank_assignment import RankAssignment
 from msa.base.services.service import Service, ServiceEnded
-from msa.gpu.device.hardware import gpu_numbers
+from msa.base.hardware import gpu_numbers
 
 T = TypeVar("T")
 
