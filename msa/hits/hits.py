@@ -62,11 +62,6 @@ def local_alignment(paths: AlignmentPaths, index: int) -> LocalAlignment:
     return LocalAlignment(score, qstart + 1, qend + 1, tstart + 1, tend + 1, identities, columns, runs)
 
 
-def local_alignments(paths: AlignmentPaths) -> list[LocalAlignment]:
-    """Return all alignments."""
-    return [local_alignment(paths, index) for index in range(len(paths))]
-
-
 def alignment_paths(alignments: Sequence[LocalAlignment]) -> AlignmentPaths:
     """Convert alignments to arrays."""
     numbers = [(*alignment[:7], len(alignment.runs)) for alignment in alignments]

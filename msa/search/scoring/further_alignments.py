@@ -5,8 +5,8 @@ most of the time is spent waiting for the GPU. Forward scores (msa.search.scorin
 
 Context scores find more relatives than a substitution matrix, but not all that the matrix finds. Candidates
 near the limit are therefore scored with BLOSUM62 as well. Their E-value becomes the weighted harmonic mean
-of all E-values, which controls errors even if tests depend on each other (Wilson, PNAS 116:1195, 2019), times a
-factor. docs/sensitivity.md compares other combinations.
+of their E-values, which controls errors even if tests depend on each other (Wilson, PNAS 116:1195, 2019),
+times a factor. docs/sensitivity.md compares other combinations.
 """
 
 import math
