@@ -32,7 +32,7 @@ from msa.database.database import TargetDatabase
 from msa.engines.engine import Engine
 from msa.hits.search_settings import SearchSettings
 from msa.io.fasta import FastaRecord, read_fasta
-from msa.search.search import search_many
+from msa.search.database_search import search_many
 
 
 def open_database(fasta: Path, times: int, folder: Path, threads: int) -> TargetDatabase:

@@ -34,7 +34,7 @@ from msa.io.fasta import FastaRecord, first_word, read_fasta
 from msa.profile.context import UNKNOWN
 from msa.profile.family_profile import conditional_probabilities
 from msa.profile.matrices import BLOSUM62, background
-from msa.search.search import search_many
+from msa.search.database_search import search_many
 
 LENGTHS = 60, 900
 """Lengths of the proteins that are searched with."""

@@ -39,7 +39,7 @@ from msa.engines.engine import ProfileCallback
 from msa.hits.hits import Hits
 from msa.io.fasta import FastaRecord
 from msa.profile.pssm import QueryProfile
-from msa.search.search import check_query
+from msa.search.database_search import check_query
 
 QueryType = TypeVar("QueryType", FastaRecord, Complex)
 

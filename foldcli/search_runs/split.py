@@ -27,10 +27,10 @@ from msa.hits.hits import Hits
 from msa.hits.search_settings import AlignmentFilter, SearchSettings
 from msa.io.fasta import FastaRecord
 from msa.profile.pssm import ProfileQuery
-from msa.search.search import check_query
+from msa.search.database_search import check_query
 from msa.search.split.files import PartHitsFile, PartHitsWriter, describe_queries
 from msa.search.split.merge import PartHits, merge_hits
-from msa.search.split.search import ReadParts
+from msa.search.split.part_search import ReadParts
 
 FORMATS = ("m8", "a3m", "sto")
 """Choices of `--format`."""

@@ -26,7 +26,7 @@ from msa.hits.search_settings import SearchSettings
 from msa.io.fasta import FastaRecord
 from msa.profile.matrices import PROFILE_COLUMNS
 from msa.profile.pssm import ProfileQuery
-from msa.search.search import check_query
+from msa.search.database_search import check_query
 
 # version of the messages, sent in a server's first message and in every request
 PROTOCOL = 1

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 MAX_QUERY_RESIDUES = 100_000
 # length of the query of the first search
 _CHECK_RESIDUES = 300
-# every so many residues of the query are replaced, since identical sequences join no profile
+# one in this many residues of the query is replaced, since identical sequences join no profile
 _CHANGED = 8
 # time limit for the search thread to end
 _JOIN_SECONDS = 1.0

@@ -46,7 +46,7 @@ _CHUNK_CELLS = 2**28
 
 
 def _repeats(bits: int, stripes: int) -> int:
-    """Return how often the profile of blocks of so many stripes contains each stripe."""
+    """Return how often the profile of blocks with a number of stripes contains each stripe."""
     # longer queries have several blocks, of at least half the largest size
     return 1 if 2 * stripes >= _MAX_STRIPES[bits] else -(-_MIN_RUN // stripes)
 

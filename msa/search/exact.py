@@ -21,7 +21,7 @@ from msa.profile.gumbel import gumbel_parameters
 from msa.profile.matrices import background, substitution_matrix
 from msa.profile.pssm import ProfileQuery
 from msa.profile.statistics import bit_scores
-from msa.search.search import apply_thresholds, check_query
+from msa.search.database_search import apply_thresholds, check_query
 
 _CHUNK_BYTES = 1 << 24
 """Number of residues scanned at a time."""

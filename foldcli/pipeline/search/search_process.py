@@ -131,7 +131,7 @@ def _wait_for(get: Callable[[float], T]) -> T:
     """Wait for what the process sends next.
 
     Args:
-        get: returns it, or raises TimeoutError after so many seconds of silence.
+        get: returns it, or raises TimeoutError if nothing arrives within a number of seconds.
     """
     try:
         return get(_LONG_SILENCE)

@@ -41,7 +41,7 @@ class JoinedSearcher:
         progress: Progress | None = None,
         on_profile: ProfileCallback | None = None,
     ) -> Iterator[tuple[FastaRecord, Hits]]:
-        """Yield each query with its hits in all databases, in order; see `msa.search.search`.
+        """Yield each query with its hits in all databases, in order; see `msa.search.database_search`.
 
         Raises:
             InputError: a query is too short, or a file of a database has changed since it was opened.

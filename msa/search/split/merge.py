@@ -21,7 +21,7 @@ from msa.database.sequence_arrays import SequenceArrays
 from msa.hits.filtered_targets import FilteredTargets, merge_filtered
 from msa.hits.hits import Hits, QueryHits, StoredSequences
 from msa.hits.search_settings import SearchSettings
-from msa.search.search import apply_thresholds
+from msa.search.database_search import apply_thresholds
 from msa.search.windows import best_hits
 
 

@@ -21,8 +21,8 @@ from msa.gpu.worker import kernel_compiler
 from msa.gpu.worker.interface import GpuSettings
 from msa.hits.search_settings import SearchSettings
 from msa.io.fasta import FastaRecord
+from msa.search.database_search import search_many
 from msa.search.engine_selection import create_engine
-from msa.search.search import search_many
 
 
 def load_binary(path: Path, signature: str) -> BinaryKernel:

@@ -25,8 +25,8 @@ from msa.hits.search_settings import SearchSettings
 from msa.io.fasta import FastaRecord
 from msa.profile import statistics
 from msa.search import windows
+from msa.search.database_search import search_many
 from msa.search.engine_selection import create_engine
-from msa.search.search import search_many
 from tests.msa.gpu import cpu_kernels
 from tests.msa.gpu.tiny_search import BATCH_QUERIES, CLUSTERS, TinySearch, as_table
 

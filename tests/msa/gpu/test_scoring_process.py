@@ -19,9 +19,9 @@ from msa.gpu.worker.interface import GpuSettings
 from msa.gpu.worker.process_start import GpuProcess
 from msa.hits.search_settings import SearchSettings
 from msa.search import profile_search
+from msa.search.database_search import search_many
 from msa.search.engine_selection import create_engine
 from msa.search.scoring.candidate_scorer import CandidateScorer
-from msa.search.search import search_many
 from tests.conftest import simulate_gpus
 from tests.msa.gpu.tiny_search import BATCH_QUERIES, CLUSTERS, TinySearch, as_table
 

@@ -15,7 +15,7 @@ from msa.io.fasta import FastaRecord
 from msa.profile.gumbel import gumbel_parameters
 from msa.profile.pssm import ProfileQuery
 from msa.profile.statistics import bit_scores
-from msa.search.search import SearchSettings, search_many
+from msa.search.database_search import SearchSettings, search_many
 
 _LETTERS = list("ACDEFGHIKLMNPQRSTVWY")
 BATCH_QUERIES = 2

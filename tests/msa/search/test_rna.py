@@ -22,7 +22,7 @@ from msa.hits.search_settings import AlignmentFilter, SearchSettings, default_ga
 from msa.io.fasta import FastaRecord, read_nucleotides
 from msa.profile.family_profile import family_profile
 from msa.profile.matrices import RNA, substitution_matrix
-from msa.search.search import search
+from msa.search.database_search import search
 
 COSTS = default_gap_costs(RNA)
 SETTINGS = SearchSettings(

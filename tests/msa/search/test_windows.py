@@ -22,10 +22,10 @@ from msa.profile.gumbel import gumbel_parameters
 from msa.profile.pssm import query_profile
 from msa.profile.statistics import evalues, reversed_excess
 from msa.search import windows
+from msa.search.database_search import search, search_many
 from msa.search.iterations import IteratedSearch
 from msa.search.scoring.composition import SEQUENCE_CHANCE_FRACTION, SEQUENCE_K_FACTOR
 from msa.search.scoring.further_alignments import MAX_EVALUE
-from msa.search.search import search, search_many
 from msa.search.windows import OVERLAP, WINDOW, best_hits, window_starts
 from tests.msa.search.evalue_reference import Reference
 

@@ -20,9 +20,9 @@ from msa.io.fasta import FastaRecord
 from msa.profile.gumbel import GUMBEL_TABLES, GumbelParameters, gumbel_parameters
 from msa.profile.pssm import query_profile
 from msa.profile.statistics import evalues
+from msa.search.database_search import search
 from msa.search.scoring import composition
 from msa.search.scoring.composition import SEQUENCE_CHANCE_FRACTION, SEQUENCE_K_FACTOR, composition_excess
-from msa.search.search import search
 
 STANDARD = "ACDEFGHIKLMNPQRSTVWY"
 COILED = "EEKLKELEEKLKELKEKLEE"

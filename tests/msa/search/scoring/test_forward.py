@@ -20,10 +20,10 @@ from msa.io.fasta import FastaRecord
 from msa.profile.compiled_context import fill_profile
 from msa.profile.gumbel import gumbel_parameters
 from msa.profile.pssm import ProfileQuery, QueryProfile, context_tables, query_profile
+from msa.search.database_search import search
 from msa.search.scoring import forward, kernels
 from msa.search.scoring.further_alignments import FurtherAlignments, combined_evalues
 from msa.search.scoring.kernels import LANES, forward_score
-from msa.search.search import search
 from tests.msa.search.coiled_coils import TROPOMYOSIN, coil
 from tests.msa.search.evalue_reference import sum_of_alignments
 from tests.msa.search.scoring.random_targets import build, mutated, random_sequence

@@ -23,9 +23,9 @@ from msa.profile.gumbel import gumbel_parameters
 from msa.profile.pssm import ProfileQuery, QueryProfile, query_profile
 from msa.profile.statistics import evalues
 from msa.search import profile_search
+from msa.search.database_search import search, search_many
 from msa.search.scoring.further_alignments import combined_evalues
 from msa.search.scoring.second_alignments import TargetParts
-from msa.search.search import search, search_many
 from tests.msa.search.coiled_coils import TROPOMYOSIN, coil
 from tests.msa.search.evalue_reference import Reference
 from tests.msa.search.scoring.random_targets import build, mutated, random_sequence

@@ -13,8 +13,8 @@ from msa.engines.engine import Engine
 from msa.hits.hits import QueryHits
 from msa.hits.search_settings import MAX_SEQS, SearchSettings
 from msa.io.fasta import FastaRecord
+from msa.search.database_search import apply_thresholds, check_query, prepared_engine, queries_per_block
 from msa.search.iterations import IteratedSearch
-from msa.search.search import apply_thresholds, check_query, prepared_engine, queries_per_block
 from msa.search.split.merge import PartHits, merge_iteration
 
 ReadParts: TypeAlias = Callable[[int], Sequence[PartHits]]

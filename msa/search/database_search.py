@@ -115,7 +115,17 @@ def _search_each(
 def prepared_engine(
     engine: Engine | None, database: TargetDatabase, queries: Sequence[FastaRecord], keep_all: bool = False
 ) -> Engine:
-    """Return an engine, that of the CPU if there is none, that searches a database for announced queries."""
+    """Prepare an engine to search a database for queries.
+
+    Args:
+        engine: filters and aligns; None for the CPU engine.
+        database: the database to search.
+        queries: the queries, whose lengths are announced to the engine.
+        keep_all: see `WindowedEngine`.
+
+    Returns:
+        The engine, wrapped to filter the windows of long queries and to align the members of clusters.
+    """
     if engine is None:
         from msa.cpu.engine import CpuEngine  # imports numba
 
