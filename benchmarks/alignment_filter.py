@@ -19,7 +19,7 @@ from options import parse_options
 
 from msa.alignments.row_filter import filter_rows
 from msa.alphabet import STANDARD, encode
-from msa.engines.settings import AlignmentFilter
+from msa.hits.search_settings import AlignmentFilter
 
 GAP = ord("-")
 FILTERS = [

@@ -71,7 +71,7 @@ from model.training.data.data import CENTI, ChainSet, Split, read_split
 from model.training.data.prepare import prepare
 from model.training.packaging import package_network
 from model.training.runtime.checkpoint import MANIFEST
-from model.training.runtime.settings import read_settings
+from model.training.runtime.settings import TrainingSettings, read_content, settings_of
 from model.training.validation import contact_precision
 from msa.alignments.files import Alignment
 from msa.base.residues import RESTYPES
@@ -315,7 +315,8 @@ def load(params: str, device: torch.device, dtype: torch.dtype) -> tuple[Network
     folder = folder_of(params)
     with TemporaryDirectory() as temporary:
         if (folder / MANIFEST).exists():
-            package_network(folder, read_settings(SETTINGS), Path(temporary, "network"))
+            settings = settings_of(TrainingSettings, read_content(SETTINGS), SETTINGS)
+            package_network(folder, settings, Path(temporary, "network"))
             folder = Path(temporary, "network")
         manifest = read_manifest(folder)
         arrays = load_folder(folder, manifest)

@@ -30,9 +30,9 @@ from msa.alignments.m8 import write_m8
 from msa.database.build import BuildSettings, build_database
 from msa.database.database import TargetDatabase
 from msa.engines.engine import Engine
-from msa.engines.settings import SearchSettings
+from msa.hits.search_settings import SearchSettings
 from msa.io.fasta import FastaRecord, read_fasta
-from msa.search.search import search_many
+from msa.search.database_search import search_many
 
 
 def open_database(fasta: Path, times: int, folder: Path, threads: int) -> TargetDatabase:

@@ -45,9 +45,10 @@ from foldcli.pipeline.network.device import choose_device, choose_kernels, choos
 from foldcli.process_state import set_numba_cache_folder
 from model.alphafold2.modules.config import ModelConfig
 from model.alphafold2.recycling import RecyclingSettings, predict, start_prediction
-from model.checkpoints.alphafold2 import build_network, random_parameters
+from model.checkpoints.alphafold2 import build_network
 from msa.alignments.files import read_alignment
 from msa.io.fasta import FastaRecord, read_fasta
+from tests.random_parameters import random_parameters
 
 MIN_RESIDUES, MAX_RESIDUES = 80, 380
 

@@ -24,7 +24,7 @@ from msa.alphabet import encode
 from msa.cpu.gapless import gapless_scores
 from msa.database.build import open_or_build_database
 from msa.database.sequence_arrays import SequenceArrays
-from msa.engines.engine import best_targets
+from msa.hits.filtered_targets import best_targets
 from msa.io.fasta import FastaRecord, read_fasta
 from msa.profile.pssm import query_profile
 

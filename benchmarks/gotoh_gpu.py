@@ -33,8 +33,8 @@ from msa.cpu.gapless import gapless_scores
 from msa.cpu.smith_waterman import align
 from msa.database.build import open_or_build_database
 from msa.database.sequence_arrays import SequenceArrays
-from msa.engines.engine import best_targets
-from msa.engines.hits import local_alignments
+from msa.hits.filtered_targets import best_targets
+from msa.hits.hits import local_alignment
 from msa.io.fasta import read_fasta
 from msa.profile.pssm import query_profile
 
@@ -125,10 +125,9 @@ def main() -> None:
         compared = 0
         for q in range(min(options.compared, len(profiles))):
             of_query = np.flatnonzero(pairs.query == q)
-            expected = local_alignments(
-                align(profiles[q], codes[q], targets, pairs.target[of_query], threads=threads)
-            )
-            for k, one in zip(of_query.tolist(), expected, strict=True):
+            paths = align(profiles[q], codes[q], targets, pairs.target[of_query], threads=threads)
+            for index, k in enumerate(of_query.tolist()):
+                one = local_alignment(paths, index)
                 assert ends[k].tolist() == [one.score, one.query_end - 1, one.target_end - 1]
                 compared += 1
         print(f"{compared} scores and ends equal the CPU's")

@@ -31,10 +31,11 @@ from foldcli.families.alphafold2_networks import plan_passes
 from foldcli.pipeline.network.device import NetworkMemory
 from model.alphafold2.modules.config import ModelConfig, model_config
 from model.alphafold2.recycling import RecyclingSettings, predict
-from model.checkpoints.alphafold2 import build_network, random_parameters
+from model.checkpoints.alphafold2 import build_network
 from model.parallel.communication import RankGroup
 from model.parallel.network import ParallelAlphaFold
 from model.planning.memory_plan import MIN_CHUNK_ELEMENTS, PassSize, estimate_peak_bytes, usable_bytes
+from tests.random_parameters import random_parameters
 
 EXTRA_ROWS = 5120
 PASSES = 2

@@ -34,7 +34,8 @@ from model.alphafold2.multimer.draws import PhiloxMsaDraws
 from model.alphafold2.multimer.inputs import MultimerInputs
 from model.alphafold2.network import AlphaFold
 from model.alphafold2.recycling import feature_tensors
-from model.checkpoints.alphafold2 import build_network, random_parameters
+from model.checkpoints.alphafold2 import build_network
+from tests.random_parameters import random_parameters
 
 # Seconds and GiB of a pass by residues: alphafold-colabfold 2.3.27 with colabfold-kernels 0.9 (use_pallas),
 # model_3_ptm, 508 + 5,120 rows, bf16, without compilation, one NVIDIA H200. Peaks up to 2,048 residues are

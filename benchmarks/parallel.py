@@ -56,12 +56,13 @@ from model.alphafold2.modules.config import ModelConfig, model_config
 from model.alphafold2.recycling import feature_tensors
 from model.alphafold3.config import OPENBIND, AlphaFold3Config
 from model.alphafold3.sampling import SeededDraws
-from model.checkpoints.alphafold2 import build_network, random_parameters
+from model.checkpoints.alphafold2 import build_network
 from model.parallel.all_atom import ParallelAlphaFold3
 from model.parallel.communication import MAX_PAIRS_AT_ONCE, Pending, RankGroup
 from model.parallel.network import ParallelAlphaFold
 from model.planning.alphafold3 import plan_prediction
 from model.planning.memory_plan import PassSize, plan_memory
+from tests.random_parameters import random_parameters
 
 MEGABYTE = 1e6
 

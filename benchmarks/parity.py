@@ -36,9 +36,10 @@ from model.alphafold2.multimer.draws import MsaDraws
 from model.alphafold2.multimer.inputs import MultimerInputs
 from model.alphafold2.network import AlphaFold
 from model.alphafold2.recycling import feature_tensors
-from model.checkpoints.alphafold2 import build_network, random_parameters
+from model.checkpoints.alphafold2 import build_network
 from model.confidence.complex_scores import complex_scores
 from model.layers.rigid import Rigid
+from tests.random_parameters import random_parameters
 
 # sizes of the samples of the multimer sets
 MULTIMER = MultimerConfig(msa_rows=12, extra_rows=16)

@@ -7,7 +7,7 @@ import numpy as np
 
 from foldcli.params.manifest import ParameterManifest
 from model.alphafold2.modules.config import ModelConfig, model_config
-from model.checkpoints.alphafold2 import random_parameters
+from tests.random_parameters import random_parameters
 
 LETTERS = np.frombuffer(b"ACDEFGHIKLMNPQRSTVWY", np.uint8)
 GAP = ord("-")

@@ -39,7 +39,7 @@ from options import parse_options
 
 from foldcli.server.client import RemoteSearcher
 from msa.database.database import TargetDatabase
-from msa.engines.settings import SearchSettings
+from msa.hits.search_settings import SearchSettings
 from msa.io.fasta import FastaRecord
 
 FOLDCLI = [sys.executable, "-m", "foldcli"]

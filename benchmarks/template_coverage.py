@@ -23,9 +23,9 @@ from foldcli.pipeline.search.searcher import DatabaseSource, open_search_engine
 from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
 from msa.alignments.files import parse_alignment
 from msa.engines.engine import Engine
-from msa.engines.settings import FOLDING_FILTER, FOLDING_SEARCH
+from msa.hits.search_settings import FOLDING_FILTER, FOLDING_SEARCH
 from msa.io.fasta import FastaRecord
-from msa.search.search import search_many
+from msa.search.database_search import search_many
 
 LENGTHS = (50, 600)
 LIMITS = (0.0, 0.5, 0.6, 0.65, 0.7, 0.75, 0.8, 0.9)

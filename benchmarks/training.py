@@ -44,7 +44,7 @@ from model.training.alphafold3.trainer import AllAtomTrainer, TrainerSample, Tra
 from model.training.data.data import ChainSet, Split, read_split
 from model.training.data.prepare import prepare
 from model.training.runtime.processes import TrainingProcesses
-from model.training.runtime.settings import Phase, TrainingSettings, read_settings
+from model.training.runtime.settings import Phase, TrainingSettings, read_content, settings_of
 from model.training.runtime.step import EAGER_CALLS
 from model.training.trainer import Trainer
 
@@ -57,8 +57,8 @@ def numbers(text: str) -> list[int]:
     return [int(part) for part in text.split(",")]
 
 
-def settings_of(arguments: argparse.Namespace, size: int, processes: int) -> TrainingSettings:
-    settings = read_settings(arguments.config)
+def benchmark_settings(arguments: argparse.Namespace, size: int, processes: int) -> TrainingSettings:
+    settings = settings_of(TrainingSettings, read_content(arguments.config), arguments.config)
     losses = settings.phases[arguments.phase].losses
     settings = replace(
         settings,
@@ -121,7 +121,7 @@ def measure(
     arguments: argparse.Namespace, size: int, data: tuple[ChainSet, Split], processes: TrainingProcesses
 ) -> str:
     """Train for a while and return one line of results."""
-    settings = settings_of(arguments, size, processes.count)
+    settings = benchmark_settings(arguments, size, processes.count)
     trainer = Trainer(settings, *data, None, processes)
     on_gpu = processes.device.type == "cuda"
     begin = time.monotonic()

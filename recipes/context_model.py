@@ -28,13 +28,13 @@ from msa.alphabet import GAP, STANDARD, encode
 from msa.database.build import BuildSettings, build_database
 from msa.database.database import TargetDatabase
 from msa.engines.engine import Engine
-from msa.engines.hits import Hits
-from msa.engines.settings import SearchSettings
+from msa.hits.hits import Hits
+from msa.hits.search_settings import SearchSettings
 from msa.io.fasta import FastaRecord, first_word, read_fasta
 from msa.profile.context import UNKNOWN
 from msa.profile.family_profile import conditional_probabilities
 from msa.profile.matrices import BLOSUM62, background
-from msa.search.search import search_many
+from msa.search.database_search import search_many
 
 LENGTHS = 60, 900
 """Lengths of the proteins that are searched with."""

@@ -26,9 +26,9 @@ from features.templates.library.settings import LibrarySettings
 from msa.base.residues import ATOM37
 from msa.database.build import BuildSettings, build_database
 from msa.database.database import TargetDatabase
-from msa.engines.settings import SearchSettings
+from msa.hits.search_settings import SearchSettings
 from msa.io.fasta import FastaRecord
-from msa.search.search import search_many
+from msa.search.database_search import search_many
 
 FULL_ATOM, BACKBONES, EXTRA = "chains.npz.xz", "cgdms_backbone_chains.npz.xz", "extra_fullatom_chains.npz.xz"
 SETTINGS = LibrarySettings(units_per_angstrom=25, backbone_only=True)

@@ -24,8 +24,8 @@ from model.alphafold2.modules.config import (
     model_config,
 )
 from model.alphafold3.config import OPENBIND, AlphaFold3Config, AtomConfig, ConfidenceConfig, MsaModuleConfig
-from model.checkpoints.alphafold2 import random_parameters
 from model.checkpoints.network_folder import WEIGHTS_FILE, InputSizes, NetworkManifest, write_manifest
+from tests.random_parameters import random_parameters
 
 
 def tiny_network(name: str = "tiny") -> ModelConfig:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from features.templates.library.chains import TemplateChain
-from msa.engines.hits import OPERATIONS, Hits
+from msa.hits.hits import OPERATIONS, Hits
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,11 +15,11 @@ from msa.alignments.files import Alignment
 from msa.alphabet import GAP, encode
 from msa.base.residues import GAP as MSA_GAP
 from msa.engines.engine import Engine
-from msa.engines.settings import SearchSettings
+from msa.hits.search_settings import SearchSettings
 from msa.io.fasta import FastaRecord
 from msa.profile.family_profile import MAX_MEMBER_IDENTITY, distinct_rows, family_profile
 from msa.profile.pssm import ProfileQuery, QueryProfile
-from msa.search.search import search_many
+from msa.search.database_search import search_many
 
 _MAX_PROFILE_ROWS = 4096
 """Maximum number of rows that a profile is computed from; more change little and take much longer."""

@@ -19,7 +19,7 @@ from features.templates.library.library import StructureLibrary, parse_header
 from features.templates.library.settings import TemplateSettings
 from msa.alphabet import LETTER_BITS
 from msa.cpu.posterior import expected_correct_pairs
-from msa.engines.hits import Hits
+from msa.hits.hits import Hits
 from msa.profile.gumbel import GUMBEL_TABLES
 from msa.profile.pssm import QueryProfile
 

@@ -11,7 +11,7 @@ from foldcli.options import predict as predict_options
 from foldcli.options import search as search_options
 from foldcli.options.command import COMMON_OPTIONS, SEARCH_REPLACEMENTS, GroupedCommand, grouped
 from foldcli.options.templates import LibraryType
-from msa.gpu.device.interpreter import without_collection
+from msa.base.interpreter import without_collection
 
 if TYPE_CHECKING:
     from foldcli.search_runs.settings import SearchRun

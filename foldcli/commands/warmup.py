@@ -7,7 +7,7 @@ import click
 from foldcli.logs import logger
 from foldcli.options import common as options
 from msa.base.errors import MissingError
-from msa.gpu.device.hardware import gpu_numbers
+from msa.base.hardware import gpu_numbers
 
 
 def _capability(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[int, int] | None:

@@ -5,7 +5,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from msa.gpu.device.hardware import gpu_numbers, has_nvidia_hardware
+from msa.base.hardware import gpu_numbers, has_nvidia_hardware
 
 REPORT_REQUEST = "Report it with this output."
 

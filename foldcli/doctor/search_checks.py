@@ -11,10 +11,10 @@ from msa.cpu.engine import CpuEngine
 from msa.database.build import BuildSettings, build_database
 from msa.database.database import TargetDatabase
 from msa.engines.engine import Engine
-from msa.engines.settings import SearchSettings
 from msa.gpu.device.devices import GpuUnavailable
+from msa.hits.search_settings import SearchSettings
 from msa.io.fasta import FastaRecord
-from msa.search.search import search
+from msa.search.database_search import search
 
 # UniProt P0CG48 (one of its repeats), Q15843 and P00698, as mature proteins
 UBIQUITIN = "MQIFVKTLTGKTITLEVEPSDTIENVKAKIQDKEGIPPDQQRLIFAGKQLEDGRTLSDYNIQKESTLHLVLRLRGG"

@@ -18,7 +18,7 @@ from msa.alignments.complex_a3m import A3mRow
 from msa.base.atomic import atomic_write
 from msa.base.errors import InputError
 from msa.io.fasta import FastaRecord
-from msa.search.search import check_query
+from msa.search.database_search import check_query
 
 _LETTERS = frozenset("ACDEFGHIKLMNPQRSTVWY")
 

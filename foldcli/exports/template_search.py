@@ -20,7 +20,7 @@ from foldcli.pipeline.prepare.template_stage import TemplateStage
 from foldcli.pipeline.targets.settings import TemplateOptions
 from msa.base.atomic import atomic_write
 from msa.io.fasta import FastaRecord
-from msa.search.search import check_query
+from msa.search.database_search import check_query
 
 
 def run_template_search(

@@ -47,7 +47,7 @@ from model.prediction import Prediction
 from msa.base.digests import file_sha256
 from msa.base.errors import InputError
 from msa.io.fasta import FastaRecord
-from msa.search.search import check_query
+from msa.search.database_search import check_query
 
 if TYPE_CHECKING:
     from foldcli.inputs.failures import Failures

@@ -26,8 +26,8 @@ from foldcli.process_state import on_stop_signals
 from foldcli.server.service import SignalGuard, Verification, device_name, exit_during_search
 from foldcli.version import VERSION
 from msa.base.errors import InputError
+from msa.base.hardware import has_nvidia_hardware
 from msa.gpu.device.devices import GpuUnavailable
-from msa.gpu.device.hardware import has_nvidia_hardware
 
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 # of a GPU's free memory, for the searches

@@ -25,7 +25,7 @@ from msa.base.errors import InputError
 from msa.base.json_files import read_json
 from msa.base.temporary_names import remove_abandoned_files
 from msa.io.fasta import FastaRecord, read_records
-from msa.search.search import check_query
+from msa.search.database_search import check_query
 
 Kind = Literal["msa", "pair"]
 State = Literal["UNKNOWN", "PENDING", "RUNNING", "COMPLETE", "ERROR"]

@@ -29,7 +29,7 @@ from foldcli.server.service import check_query
 from foldcli.units import format_count
 from foldcli.version import VERSION
 from msa.database.database import TargetDatabase
-from msa.engines.settings import FOLDING_FILTER, FOLDING_SEARCH, AlignmentFilter
+from msa.hits.search_settings import FOLDING_FILTER, FOLDING_SEARCH, AlignmentFilter
 from msa.io.fasta import FastaRecord
 
 # intended time for the search of a batch: a new ticket waits for it, and small batches take longer for each

@@ -36,10 +36,10 @@ from msa.base.errors import InputError
 from msa.base.json_files import read_json
 from msa.base.temporary_names import remove_abandoned_files
 from msa.engines.engine import ProfileCallback
-from msa.engines.hits import Hits
+from msa.hits.hits import Hits
 from msa.io.fasta import FastaRecord
 from msa.profile.pssm import QueryProfile
-from msa.search.search import check_query
+from msa.search.database_search import check_query
 
 QueryType = TypeVar("QueryType", FastaRecord, Complex)
 

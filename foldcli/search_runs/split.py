@@ -23,14 +23,14 @@ from msa.base.json_files import to_record
 from msa.base.temporary_names import remove_abandoned_files
 from msa.database.manifest import WholeDatabase
 from msa.engines.engine import ProfileCallback
-from msa.engines.hits import Hits
-from msa.engines.settings import AlignmentFilter, SearchSettings
+from msa.hits.hits import Hits
+from msa.hits.search_settings import AlignmentFilter, SearchSettings
 from msa.io.fasta import FastaRecord
 from msa.profile.pssm import ProfileQuery
-from msa.search.search import check_query
+from msa.search.database_search import check_query
 from msa.search.split.files import PartHitsFile, PartHitsWriter, describe_queries
 from msa.search.split.merge import PartHits, merge_hits
-from msa.search.split.search import ReadParts
+from msa.search.split.part_search import ReadParts
 
 FORMATS = ("m8", "a3m", "sto")
 """Choices of `--format`."""

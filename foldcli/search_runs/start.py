@@ -19,7 +19,7 @@ from foldcli.search_runs.split import MergedSearcher, PartSearchRun, ResultForma
 from foldcli.search_runs.table import write_table
 from foldcli.server.client import RemoteSearcher
 from msa.alignments.m8 import DEFAULT_COLUMNS, parse_columns
-from msa.engines.settings import MAX_SEQS, AlignmentFilter
+from msa.hits.search_settings import MAX_SEQS, AlignmentFilter
 from msa.io.molecules import RNA
 from msa.profile.matrices import RNA as RNA_MATRIX
 

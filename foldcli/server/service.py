@@ -18,7 +18,7 @@ from foldcli.server.protocol import Hello
 from foldcli.server.scheduler import HitStream, Scheduler
 from foldcli.server.server import Server, ServerSettings
 from foldcli.server.socket_file import claim_socket, open_listener
-from msa.engines.settings import SearchSettings
+from msa.hits.search_settings import SearchSettings
 from msa.io.fasta import FastaRecord
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 MAX_QUERY_RESIDUES = 100_000
 # length of the query of the first search
 _CHECK_RESIDUES = 300
-# every so many residues of the query are replaced, since identical sequences join no profile
+# one in this many residues of the query is replaced, since identical sequences join no profile
 _CHANGED = 8
 # time limit for the search thread to end
 _JOIN_SECONDS = 1.0

@@ -7,8 +7,8 @@ from features.templates.library.mmcif import chains_as_mmcif
 from features.templates.structures.search import StructureSearchSettings
 from foldcli.logs import logger
 from foldcli.outputs.layout import TargetFiles
+from foldcli.structure_search.library_search import OpenLibrary, cpu_engine
 from foldcli.structure_search.models import read_queries
-from foldcli.structure_search.search import OpenLibrary, cpu_engine
 from msa.alignments.m8 import DEFAULT_COLUMNS, STRUCTURE_COLUMNS, write_m8
 from msa.base.atomic import atomic_write
 from msa.base.errors import InputError

@@ -15,8 +15,8 @@ from msa.alignments.alignment_rows import code_rows
 from msa.alignments.row_filter import ROW_CODES
 from msa.alphabet import encode
 from msa.base.atomic import atomic_write
-from msa.engines.hits import Hits
-from msa.engines.settings import FOLDING_SEARCH, AlignmentFilter
+from msa.hits.hits import Hits
+from msa.hits.search_settings import FOLDING_SEARCH, AlignmentFilter
 from msa.io.fasta import FastaRecord
 
 MAX_ROWS = 96

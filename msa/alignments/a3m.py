@@ -17,7 +17,7 @@ from msa.alignments.alignment_rows import a3m_rows
 from msa.alignments.query_columns import GAP, QueryColumns, ragged_reason
 from msa.alignments.taxonomy import organism_fields
 from msa.base.errors import InputError
-from msa.engines.hits import Hit, Hits
+from msa.hits.hits import Hit, Hits
 from msa.io.fasta import FastaRecord, first_word
 from msa.io.molecules import is_annotation
 

@@ -13,8 +13,8 @@ from msa.alignments.alignment_rows import a3m_rows, code_rows
 from msa.alignments.row_filter import filter_rows
 from msa.alignments.taxonomy import species
 from msa.alphabet import NUCLEOTIDES_AS_STANDARD, encode
-from msa.engines.hits import Hit, Hits
-from msa.engines.settings import AlignmentFilter
+from msa.hits.hits import Hit, Hits
+from msa.hits.search_settings import AlignmentFilter
 from msa.io.fasta import FastaRecord
 from msa.io.molecules import PROTEIN, RNA
 

@@ -4,7 +4,7 @@ import numpy as np
 
 from msa.alphabet import GAP, LETTER_BITS, decode
 from msa.base.jit import kernel
-from msa.engines.hits import OPERATIONS, Hits
+from msa.hits.hits import OPERATIONS, Hits
 
 _MATCH, _INSERTION = OPERATIONS.index("M"), OPERATIONS.index("I")
 _GAP_LETTER, _LOWER_CASE = ord("-"), ord("a") - ord("A")

@@ -8,7 +8,7 @@ from typing import IO, Any
 import numpy as np
 
 from msa.alignments.taxonomy import taxon_id, taxon_lineage, taxon_name
-from msa.engines.hits import Hit, Hits
+from msa.hits.hits import Hit, Hits
 from msa.io.fasta import FastaRecord, first_word
 
 Column = tuple[str, Callable[[FastaRecord, Hits], Iterable[Any]]]

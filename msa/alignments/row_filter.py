@@ -13,7 +13,7 @@ import numpy as np
 from msa.alphabet import LETTERS, STANDARD
 from msa.base.jit import kernel
 from msa.base.threads import run_in_threads
-from msa.engines.settings import AlignmentFilter
+from msa.hits.search_settings import AlignmentFilter
 from msa.profile.matrices import gonnet_matrix
 
 UNKNOWN, GAP = 20, 21

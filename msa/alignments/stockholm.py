@@ -15,7 +15,7 @@ from msa.alignments import query_columns
 from msa.alignments.alignment_rows import a3m_rows
 from msa.alignments.query_columns import GAP, QueryColumns, ragged_reason
 from msa.base.errors import InputError
-from msa.engines.hits import Hit, Hits
+from msa.hits.hits import Hit, Hits
 from msa.io.fasta import FastaRecord, unique_names
 
 START = b"# STOCKHOLM"

@@ -9,7 +9,8 @@ import numpy as np
 from msa.cpu.gapless import gapless_scores
 from msa.cpu.smith_waterman import align
 from msa.cpu.smith_waterman_scores import alignment_scores
-from msa.engines.engine import Candidates, EngineRequest, FilteredTargets, best_targets
+from msa.engines.engine import Candidates, EngineRequest
+from msa.hits.filtered_targets import FilteredTargets, best_targets
 from msa.profile.pssm import QueryProfile
 
 

@@ -33,8 +33,7 @@ from msa.alphabet import LETTER_BITS, LETTERS, MASK_BIT, X
 from msa.base.jit import kernel
 from msa.base.progress import Progress
 from msa.base.threads import chunks_of_equal_work, run_in_threads
-from msa.cpu.simd import I64, Vectors, array_address, vector_lanes, vector_registers
-from msa.cpu.striped_profile import striped_profile
+from msa.cpu.simd import I64, Vectors, array_address, striped_profile, vector_lanes, vector_registers
 from msa.database.sequence_arrays import SequenceArrays
 
 _MAX_STRIPES = {8: 16 if vector_registers() == 32 else 12, 16: 8}
@@ -47,7 +46,7 @@ _CHUNK_CELLS = 2**28
 
 
 def _repeats(bits: int, stripes: int) -> int:
-    """Return how often the profile of blocks of so many stripes contains each stripe."""
+    """Return how often the profile of blocks with a number of stripes contains each stripe."""
     # longer queries have several blocks, of at least half the largest size
     return 1 if 2 * stripes >= _MAX_STRIPES[bits] else -(-_MIN_RUN // stripes)
 

@@ -1,4 +1,4 @@
-"""SIMD vectors in numba functions, as LLVM operations.
+"""SIMD vectors in numba functions, as LLVM operations, and profiles in the order of their lanes.
 
 numba has no vector type, and the compiler cannot vectorise the loops of the alignment kernels automatically.
 Their inner loops are therefore written with LLVM vectors inside an `@intrinsic`. LLVM compiles them to the
@@ -10,10 +10,14 @@ kernels.
 
 import functools
 
+import numpy as np
 from llvmlite import binding, ir
 from numba import types
 from numba.core import cgutils, config
 from numba.core.base import BaseContext
+
+from msa.alphabet import LETTERS
+from msa.profile.matrices import PROFILE_COLUMNS
 
 I64 = ir.IntType(64)
 
@@ -49,6 +53,29 @@ def vector_registers() -> int:
 def has_byte_shuffle() -> bool:
     """Return True if the CPU has the byte shuffle that `Vectors.lookup` needs."""
     return "ssse3" in _cpu_features()
+
+
+def striped_profile(profile: np.ndarray, bits: int, stripes: int, count: int) -> np.ndarray:
+    """Return the scores of a profile in the striped order of Farrar (2007), by vectors of query positions.
+
+    With S stripes, lane d of stripe k holds the score of query position d S + k. After the last stripe, the
+    first ones follow again, each lane with the positions of the next one.
+
+    Args:
+        profile: int16 [length, 32], or of a larger alphabet a column for each letter.
+        bits: of a score, 8, 16 or 32.
+        stripes: S; with the lanes, at least the length.
+        count: number of stripes to return, which may be more than S.
+
+    Returns:
+        int8, int16 or int32 [letters, count, lanes]; positions after the query's end have the lowest score.
+    """
+    lanes, dtype = vector_lanes(bits), np.dtype(f"int{bits}")
+    letters = len(LETTERS) if profile.shape[1] == PROFILE_COLUMNS else profile.shape[1]
+    padded = np.full((stripes * lanes, letters), np.iinfo(dtype).min, dtype)
+    padded[: len(profile)] = profile[:, :letters]
+    positions = np.arange(count)[:, None] + np.arange(lanes) * stripes
+    return padded[positions % len(padded)].transpose(2, 0, 1)
 
 
 def array_address(

@@ -41,8 +41,7 @@ from msa.alphabet import LETTER_BITS, X
 from msa.base.jit import kernel
 from msa.base.progress import Progress
 from msa.base.threads import chunks_of_equal_work, run_in_threads
-from msa.cpu.simd import I64, Vectors, array_address, vector_lanes
-from msa.cpu.striped_profile import striped_profile
+from msa.cpu.simd import I64, Vectors, array_address, striped_profile, vector_lanes
 from msa.database.sequence_arrays import SequenceArrays
 
 _BLOCK_BYTES = 2**20

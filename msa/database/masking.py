@@ -109,22 +109,6 @@ def _transitions(settings: MaskSettings) -> np.ndarray:
     return transitions.reshape(-1)
 
 
-def repeat_probabilities(codes: np.ndarray, settings: MaskSettings | None = None) -> np.ndarray:
-    """Return each residue's probability of being in a repeat.
-
-    Args:
-        codes: uint8 [length], one sequence.
-        settings: parameters of the model.
-
-    Returns:
-        float32 [length].
-    """
-    settings = settings or MaskSettings()
-    probabilities = np.empty(len(codes), np.float32)
-    _probabilities(np.ascontiguousarray(codes), *_arguments(settings), *_workspace(len(codes)), probabilities)
-    return probabilities
-
-
 def mask(
     residues: np.ndarray, lengths: np.ndarray, settings: MaskSettings | None = None, matrix: str = BLOSUM62
 ) -> int:

@@ -1,1 +1,1 @@
-"""The part that the engines of `msa.cpu` and `msa.gpu` share: interface, settings, statistics and hits."""
+"""The part that the engines of `msa.cpu` and `msa.gpu` share: interface, statistics and scored batches."""

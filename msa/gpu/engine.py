@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from msa.base.interpreter import short_switch_interval
 from msa.database.sequence_arrays import SequenceArrays
 from msa.engines.engine import Candidates, EngineRequest
-from msa.gpu.device.interpreter import short_switch_interval
 from msa.gpu.group import GpuGroup, GpuWorker, align_pairs
 from msa.profile.pssm import QueryProfile
 
@@ -56,7 +56,7 @@ class GpuEngine:
         workers: one or several GPUs, owned by the engine from now on.
         replacement_workers: called before a database is searched; returns the workers that replace the
             current ones from this search on, or None.
-        scoring_process: scores candidates beside the only worker; owned by the engine from now on.
+        scoring_process: scores candidates, if there is only one worker; owned by the engine from now on.
     """
 
     def __init__(

@@ -13,8 +13,9 @@ import numpy as np
 
 from cuda.alignment import AlignmentPaths
 from msa.database.sequence_arrays import SequenceArrays
-from msa.engines.engine import Candidates, EngineRequest, merge_best_targets
+from msa.engines.engine import Candidates, EngineRequest
 from msa.gpu.worker.interface import ALIGNMENT_THREADS
+from msa.hits.filtered_targets import merge_best_targets
 from msa.profile.pssm import QueryProfile
 
 if TYPE_CHECKING:

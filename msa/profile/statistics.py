@@ -1,4 +1,4 @@
-"""E-values and bit scores of gapped local alignments.
+"""E-values and bit scores of gapped local alignments, and limits of target lengths by score.
 
 Scores of unrelated sequences follow a Gumbel distribution with the parameters of msa/profile/gumbel.py. An
 alignment that starts near the end of a sequence is too short for a high score, so the search space is
@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from msa.profile.compiled_statistics import fill_evalues, start_positions
-from msa.profile.gumbel import GumbelParameters
+from msa.profile.gumbel import GUMBEL_TABLES, GumbelParameters
 
 _LN2 = math.log(2.0)
 
@@ -31,6 +31,14 @@ MAX_TABULATED_SCORE = 255
 _ANY_LENGTH = 2**31
 _TABULATED_LENGTHS = np.unique(np.ceil(2.0 ** np.arange(0.0, 17.0, 0.25)).astype(np.int64))
 """Lengths of targets between which `longest_targets` chooses."""
+
+_GAPLESS_K = 0.134
+"""K of gapless scores: NCBI BLAST's for BLOSUM62. That of other matrices is similar."""
+_CHANCE_TARGETS, _CHANCE_TARGETS_PER_RESIDUE = 4000, 25
+"""Number of targets that reach the limit by chance: at least the first number, more for long queries."""
+_FAMILY_FACTOR = 1.5
+"""Factor of these numbers for the profile of a family, which finds relatives of lower gapless scores."""
+_ANY_INT32_LENGTH = 2**31 - 1
 
 
 def bit_scores(scores: np.ndarray, parameters: GumbelParameters) -> np.ndarray:
@@ -179,6 +187,39 @@ def longest_targets(
     lengths = np.where(exceeding.any(axis=1), _TABULATED_LENGTHS[exceeding.argmax(axis=1)] - 1, _ANY_LENGTH)
     lengths[-1] = _ANY_LENGTH
     return lengths
+
+
+def longest_filtered(query_length: int, targets: int, matrix: str, of_family: bool) -> np.ndarray:
+    """Return how long a target with a gapless score may be to pass the filter.
+
+    Long targets reach higher scores by chance than short ones: a target of n residues reaches score s with a
+    query of m with probability K m n exp(−λ s) (Karlin and Altschul, PNAS 87:2264, 1990). Those whose score
+    thousands of targets would reach by chance, given their length, are hardly ever hits
+    (docs/sensitivity.md counts them), and would take most of the time of the alignments.
+
+    The limit of a target does not depend on other targets, so it is the same in a part of a split database.
+
+    Args:
+        query_length: residues of the query.
+        targets: number of targets that are filtered.
+        matrix: name of the substitution matrix, the unit of the scores.
+        of_family: whether the query is the profile of a family.
+
+    Returns:
+        int32 [MAX_TABULATED_SCORE + 1], see `QueryProfile.longest_targets`.
+    """
+    factor = _FAMILY_FACTOR if of_family else 1.0
+    chance_targets = factor * max(_CHANCE_TARGETS, _CHANCE_TARGETS_PER_RESIDUE * query_length)
+    lengths = chance_targets / (_GAPLESS_K * query_length * max(targets, 1)) * _gapless_growth(matrix)
+    # exponentials may differ in the last bit between machines
+    longest = np.floor(np.minimum(lengths, _ANY_INT32_LENGTH).round(6))
+    return np.append(longest, _ANY_INT32_LENGTH).astype(np.int32)
+
+
+@functools.cache
+def _gapless_growth(matrix: str) -> np.ndarray:
+    """Return exp(λ s) of the scores s below the largest one."""
+    return np.exp(GUMBEL_TABLES[matrix].ungapped_lambda * np.arange(MAX_TABULATED_SCORE))
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,11 +5,11 @@ The CPU engine is imported only when it is selected: it needs numba, which takes
 
 from collections.abc import Callable, Sequence
 
+from msa.base.hardware import gpu_numbers, has_nvidia_hardware
 from msa.base.progress import CompileProgress
 from msa.database.sequence_arrays import SequenceArrays
 from msa.engines.engine import Engine
 from msa.gpu.device.devices import GpuUnavailable, find_gpu
-from msa.gpu.device.hardware import gpu_numbers, has_nvidia_hardware
 from msa.gpu.device.opening import open_in_background
 from msa.gpu.engine import GpuEngine
 from msa.gpu.group import GpuWorker

@@ -14,14 +14,14 @@ from msa.alphabet import LETTER_BITS, STANDARD, X, encode
 from msa.base.errors import InputError
 from msa.base.progress import Progress
 from msa.database.database import TargetDatabase
-from msa.engines.hits import Hits
-from msa.engines.settings import SearchSettings
+from msa.hits.hits import Hits
+from msa.hits.search_settings import SearchSettings
 from msa.io.fasta import FastaRecord
 from msa.profile.gumbel import gumbel_parameters
 from msa.profile.matrices import background, substitution_matrix
 from msa.profile.pssm import ProfileQuery
 from msa.profile.statistics import bit_scores
-from msa.search.search import apply_thresholds, check_query
+from msa.search.database_search import apply_thresholds, check_query
 
 _CHUNK_BYTES = 1 << 24
 """Number of residues scanned at a time."""

@@ -13,8 +13,8 @@ from typing import Any, Protocol, TypeVar
 
 from msa.database.database import TargetDatabase
 from msa.engines.engine import Engine, ProfileCallback
-from msa.engines.hits import Hits, QueryHits
-from msa.engines.settings import SearchSettings
+from msa.hits.hits import Hits, QueryHits
+from msa.hits.search_settings import SearchSettings
 from msa.io.fasta import FastaRecord
 from msa.profile.pssm import ProfileQuery, QueryProfile
 from msa.search.families.families import FamilyBuilder

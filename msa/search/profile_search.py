@@ -17,15 +17,14 @@ from msa.engines.engine import (
     Selection,
     all_alignments,
 )
-from msa.engines.hits import Hits, QueryHits
 from msa.engines.pair_statistics import PairStatistics, QueryStatistics
 from msa.engines.scored_batch import AlignedBatch, Scores, ScoringRules
-from msa.engines.settings import SearchSettings
+from msa.hits.hits import Hits, QueryHits
+from msa.hits.search_settings import SearchSettings
 from msa.io.molecules import PROTEIN
 from msa.profile.pssm import QueryProfile
-from msa.profile.statistics import CHANCE_FRACTION, bit_scores, longest_targets
+from msa.profile.statistics import CHANCE_FRACTION, bit_scores, longest_filtered, longest_targets
 from msa.search.families.family import ProfileFamily
-from msa.search.gapless_limit import longest_filtered
 from msa.search.scoring.candidate_scorer import CandidateScorer, profile_parameters, profile_settings
 from msa.search.scoring.composition import SEQUENCE_CHANCE_FRACTION, SEQUENCE_K_FACTOR, typical_target
 from msa.search.scoring.further_alignments import MAX_EVALUE

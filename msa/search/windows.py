@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from msa.engines.engine import Candidates, Engine, EngineRequest, EngineWrapper, FilteredTargets, Selection
+from msa.engines.engine import Candidates, Engine, EngineRequest, EngineWrapper, Selection
+from msa.hits.filtered_targets import FilteredTargets
 from msa.profile.pssm import QueryProfile
 
 WINDOW = 2000

@@ -39,11 +39,11 @@ from features.templates.library.structure_files import read_chains
 from foldcli.inputs.cached_targets import CacheIndex, read_complex_entry
 from foldcli.params.archive import unpack
 from foldcli.params.manifest import ArchiveRecord, FileRecord, ParameterManifest, read_manifest
+from foldcli.training.settings import read_run_settings
 from model.alphafold2.modules.config import ModelConfig, MsaConfig, PairConfig, StackConfig, StructureConfig
-from model.checkpoints.alphafold2 import load_npz, random_parameters
+from model.checkpoints.alphafold2 import load_npz
 from model.checkpoints.deepmind import foreign_bytes, parameter_errors
 from model.errors import ConfigError
-from model.training.runtime.settings import read_settings
 from msa.alignments.complex_a3m import parse_complex_a3m
 from msa.alignments.files import parse_alignment, read_alignment
 from msa.base.errors import InputError
@@ -52,6 +52,7 @@ from tests.fuzz.fuzzing import Kind, mutated, print_table, run_cases
 from tests.fuzz.molecule_kinds import molecule_kinds
 from tests.fuzz.query_kinds import COMPLEX, DATA, ROOT, query_kinds
 from tests.fuzz.result_kinds import record_kinds
+from tests.random_parameters import random_parameters
 
 TAR_FORMATS = (tarfile.GNU_FORMAT, tarfile.PAX_FORMAT)
 STRUCTURES = sorted(
@@ -146,7 +147,7 @@ def feature_kinds(folder: Path) -> list[Kind]:
 
     def read_training(path: Path) -> None:
         try:
-            read_settings(path)
+            read_run_settings(path)
         except ConfigError as error:  # a usage error of `foldcli train`
             raise InputError(str(error)) from error
 

@@ -20,7 +20,7 @@ from foldcli.report import ReportSettings
 from foldcli.report.data.result import read_done
 from foldcli.report.index import index_rows
 from foldcli.report.make import make_report
-from msa.engines.settings import AlignmentFilter, SearchSettings
+from msa.hits.search_settings import AlignmentFilter, SearchSettings
 from msa.io.fasta import FastaRecord
 from tests.foldcli.report.results import COMPLEX_TAG, target_files, write_complex, write_result
 from tests.fuzz.fuzzing import Kind

@@ -10,8 +10,9 @@ import pytest
 
 from model.alphafold2.modules.config import ModelConfig
 from model.alphafold2.network import AlphaFold
-from model.checkpoints.alphafold2 import build_network, random_parameters
+from model.checkpoints.alphafold2 import build_network
 from tests.networks import one_torch_thread, tiny_multimer, tiny_network
+from tests.random_parameters import random_parameters
 
 
 @pytest.fixture(scope="session", autouse=True)

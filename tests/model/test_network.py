@@ -10,7 +10,8 @@ import torch
 from model.alphafold2.modules.config import MODEL_NAMES, ModelConfig, model_config
 from model.alphafold2.network import AlphaFold, PassOutput
 from model.alphafold2.recycling import feature_tensors
-from model.checkpoints.alphafold2 import build_network, random_parameters
+from model.checkpoints.alphafold2 import build_network
+from tests.random_parameters import random_parameters
 
 CPU = torch.device("cpu")
 

@@ -37,7 +37,7 @@ BF16_CAPABILITY = (8, 0)
 
 _PACKAGES = Path(__file__).resolve().parents[3]
 
-# a compilation without a finished kernel for so many seconds hangs
+# a compilation that finishes no kernel for this many seconds hangs
 _MAX_SILENCE = 900.0
 # begins the names of the files that mark kernels as compiled
 _MARK = "compiled"

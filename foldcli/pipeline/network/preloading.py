@@ -11,8 +11,8 @@ from foldcli.families.registry import family_of
 from foldcli.pipeline.prepare.sampling_process import prepare_features
 from foldcli.pipeline.processes.background import run_in_background
 from foldcli.process_state import set_triton_cache_folder
-from msa.gpu.device.hardware import gpu_numbers
-from msa.gpu.device.interpreter import without_collection
+from msa.base.hardware import gpu_numbers
+from msa.base.interpreter import without_collection
 from msa.gpu.device.opening import create_context
 
 

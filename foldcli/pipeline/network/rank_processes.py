@@ -15,8 +15,8 @@ from foldcli.logs import configure, logger
 from foldcli.pipeline.network.preloading import start_worker
 from foldcli.process_state import ONE_THREAD
 from model.parallel.rank_assignment import RankAssignment
+from msa.base.hardware import gpu_numbers
 from msa.base.services.service import Service, ServiceEnded
-from msa.gpu.device.hardware import gpu_numbers
 
 T = TypeVar("T")
 

@@ -31,10 +31,10 @@ from foldcli.pipeline.processes.background import run_in_background
 from foldcli.pipeline.processes.worker_pool import WORKER_OPTIONS
 from foldcli.process_state import set_triton_cache_folder
 from model.parallel.rank_assignment import RankAssignment
+from msa.base.hardware import gpu_numbers
+from msa.base.interpreter import without_collection
 from msa.base.services.pool import CALLS
 from msa.base.services.service import Service
-from msa.gpu.device.hardware import gpu_numbers
-from msa.gpu.device.interpreter import without_collection
 
 
 @dataclass(frozen=True)

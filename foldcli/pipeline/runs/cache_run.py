@@ -43,7 +43,7 @@ from foldcli.progress import progress_bar
 from msa.base.errors import InputError
 from msa.database.database import TargetDatabase
 from msa.io.fasta import FastaRecord
-from msa.search.search import check_query
+from msa.search.database_search import check_query
 
 
 class Task(Protocol):

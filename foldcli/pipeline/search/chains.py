@@ -22,7 +22,7 @@ from foldcli.pipeline.targets.locks import TargetLocks
 from msa.io.compression import read_bytes
 from msa.io.fasta import FastaRecord
 from msa.io.molecules import PROTEIN
-from msa.search.search import check_query
+from msa.search.database_search import check_query
 
 T = TypeVar("T")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from foldcli.options.common import parse_size
 from msa.base.errors import InputError
-from msa.gpu.device.hardware import gpu_numbers, has_nvidia_hardware
+from msa.base.hardware import gpu_numbers, has_nvidia_hardware
 from msa.gpu.device.opening import open_in_background
 from msa.gpu.worker.process_start import GpuProcess
 

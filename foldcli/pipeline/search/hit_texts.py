@@ -17,7 +17,7 @@ from msa.base.errors import InputError
 from msa.base.services.pool import ServicePool
 from msa.database.database import TargetDatabase
 from msa.database.manifest import DatabaseManifest
-from msa.engines.hits import Hit, Hits
+from msa.hits.hits import Hit, Hits
 from msa.io.fasta import FastaRecord
 
 MAX_TEXT_THREADS = 8

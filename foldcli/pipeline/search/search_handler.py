@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from foldcli.logs import logger
 from foldcli.pipeline.processes.background import map_in_threads
 from foldcli.pipeline.processes.worker_pool import WorkerPool
-from msa.gpu.device.hardware import gpu_numbers
+from msa.base.hardware import gpu_numbers
 from msa.gpu.device.opening import allows_several_processes, open_in_background
 from msa.gpu.worker.process_start import GpuProcess
 from msa.io.fasta import FastaRecord

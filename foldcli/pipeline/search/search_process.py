@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, TypeVar
 from foldcli.logs import logger
 from foldcli.pipeline.processes.worker_pool import WORKER_OPTIONS
 from foldcli.progress import Progress
+from msa.base.hardware import gpu_numbers, has_nvidia_hardware
 from msa.base.services.service import Service
 from msa.database.file_names import MANIFEST
-from msa.gpu.device.hardware import gpu_numbers, has_nvidia_hardware
 from msa.io.fasta import FastaRecord
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ def _wait_for(get: Callable[[float], T]) -> T:
     """Wait for what the process sends next.
 
     Args:
-        get: returns it, or raises TimeoutError after so many seconds of silence.
+        get: returns it, or raises TimeoutError if nothing arrives within a number of seconds.
     """
     try:
         return get(_LONG_SILENCE)

@@ -15,17 +15,17 @@ from msa.base.errors import InputError
 from msa.database.database import BothStrands, TargetDatabase
 from msa.database.manifest import MANIFEST
 from msa.engines.engine import Engine, ProfileCallback
-from msa.engines.hits import Hits
-from msa.engines.settings import SearchSettings
 from msa.gpu.worker.interface import GpuSettings
 from msa.gpu.worker.process_start import GpuProcess
+from msa.hits.hits import Hits
+from msa.hits.search_settings import SearchSettings
 from msa.io.fasta import FastaRecord
 from msa.io.molecules import PROTEIN, RNA
+from msa.search.database_search import search_many
 from msa.search.engine_selection import create_engine
 from msa.search.exact import exact_search
-from msa.search.search import search_many
 from msa.search.split.merge import PartHits
-from msa.search.split.search import ReadParts, search_part
+from msa.search.split.part_search import ReadParts, search_part
 
 T = TypeVar("T")
 
@@ -53,7 +53,7 @@ class LocalSearcher:
         progress: Progress | None = None,
         on_profile: ProfileCallback | None = None,
     ) -> Iterator[tuple[FastaRecord, Hits]]:
-        """Yield each query with its hits as they are found, in order; see `msa.search.search`.
+        """Yield each query with its hits as they are found, in order; see `msa.search.database_search`.
 
         Raises:
             InputError: a query is too short, or a file of the database has changed since it was opened.
@@ -70,7 +70,7 @@ class LocalSearcher:
         earlier: Sequence[ReadParts] = (),
         progress: Progress | None = None,
     ) -> Iterator[tuple[FastaRecord, PartHits | None]]:
-        """Yield each query with its hits in one iteration; see `msa.search.split.search.search_part`."""
+        """Yield each query with its hits in one iteration; see `msa.search.split.part_search.search_part`."""
         yield from self._check_database(
             search_part(queries, self.database, settings, self.engine, earlier, progress)
         )

@@ -9,8 +9,8 @@ from foldcli.pipeline.search.searcher import DatabaseSource, LocalSearcher, open
 from foldcli.progress import Progress
 from msa.database.database import TargetDatabase
 from msa.engines.engine import ProfileCallback
-from msa.engines.hits import Hits
-from msa.engines.settings import SearchSettings
+from msa.hits.hits import Hits
+from msa.hits.search_settings import SearchSettings
 from msa.io.fasta import FastaRecord
 from msa.profile.pssm import ProfileQuery, QueryProfile
 from msa.search.split.merge import concatenate_hits
@@ -41,7 +41,7 @@ class JoinedSearcher:
         progress: Progress | None = None,
         on_profile: ProfileCallback | None = None,
     ) -> Iterator[tuple[FastaRecord, Hits]]:
-        """Yield each query with its hits in all databases, in order; see `msa.search.search`.
+        """Yield each query with its hits in all databases, in order; see `msa.search.database_search`.
 
         Raises:
             InputError: a query is too short, or a file of a database has changed since it was opened.

@@ -15,8 +15,8 @@ from foldcli.pipeline.targets.alignment_request import AlignmentRequest
 from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
 from foldcli.progress import Progress, progress_bar
 from msa.engines.engine import ProfileCallback
-from msa.engines.hits import Hits
-from msa.engines.settings import SearchSettings
+from msa.hits.hits import Hits
+from msa.hits.search_settings import SearchSettings
 from msa.io.fasta import FastaRecord
 
 T = TypeVar("T")
@@ -40,7 +40,7 @@ class Searcher(Protocol):
         progress: Progress | None = None,
         on_profile: ProfileCallback | None = None,
     ) -> Iterator[tuple[FastaRecord, Hits]]:
-        """Yield each query with its hits as they are found, in order; see `msa.search.search`."""
+        """Yield each query with its hits as they are found, in order; see `msa.search.database_search`."""
         ...
 
 
@@ -110,7 +110,7 @@ class SearchStage:
         Args:
             queries: names and queries.
             on_profile: called with a query and its last profile, before its hits are yielded.
-            progress: see `msa.search.search`; None draws a bar, if the stage shows one.
+            progress: see `msa.search.database_search`; None draws a bar, if the stage shows one.
         """
         for name, query, found in self.search_or_texts(queries, on_profile, progress):
             # only runs and servers have a process, which makes texts

@@ -11,7 +11,7 @@ from foldcli.pipeline.targets.alignment_settings import FIRST_BATCH
 from foldcli.pipeline.targets.locks import TargetLocks
 from foldcli.pipeline.targets.plan import TargetPlan
 from msa.io.fasta import FastaRecord
-from msa.search.search import check_query
+from msa.search.database_search import check_query
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import click
 from features.complexes.pairing import DEFAULT_PAIRING, PairingSettings
 from foldcli.options.common import value_or_default
 from msa.base.errors import InputError
-from msa.engines.settings import (
+from msa.hits.search_settings import (
     FOLDING_FILTER,
     FOLDING_SEARCH,
     AlignmentFilter,

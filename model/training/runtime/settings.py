@@ -216,15 +216,6 @@ def learning_rate(settings: TrainingSettings, step: int, moments_from: int = 0) 
     return rate * warmup * settings.phase_at(step).learning_rate_factor
 
 
-def read_settings(path: Path) -> TrainingSettings:
-    """Read a YAML file.
-
-    Raises:
-        ConfigError: it is not YAML, or has an unknown key or a value of the wrong type.
-    """
-    return settings_of(TrainingSettings, read_content(path), path)
-
-
 def settings_of(settings_type: type[Settings], content: Any, path: Path) -> Settings:
     """Return the settings in the content of a YAML file.
 

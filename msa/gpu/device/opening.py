@@ -6,7 +6,7 @@ Neither this module nor its imports need numpy.
 import threading
 
 from cuda import driver
-from msa.gpu.device.hardware import gpu_numbers
+from msa.base.hardware import gpu_numbers
 
 
 def open_in_background(device: str) -> None:

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from msa.base.interpreter import drive_gpu
 from msa.base.services.process import serve
 from msa.database.sequence_arrays import SequenceArrays
-from msa.engines.settings import SearchSettings
 from msa.gpu.device.devices import Gpu, find_gpu
-from msa.gpu.device.interpreter import drive_gpu
 from msa.gpu.worker.interface import GpuSettings
+from msa.hits.search_settings import SearchSettings
 from msa.profile.pssm import QueryProfile
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from msa.alignments.alignment_rows import code_rows
 from msa.alphabet import encode
 from msa.base.errors import InputError
 from msa.database.database import TargetDatabase
-from msa.engines.hits import Hits
-from msa.engines.settings import SearchSettings
+from msa.hits.hits import Hits
+from msa.hits.search_settings import SearchSettings
 from msa.io.fasta import FastaRecord
 from msa.profile.family_profile import MAX_MEMBER_IDENTITY, distinct_rows, family_profile
 from msa.profile.pssm import ProfileQuery, QueryProfile

@@ -15,8 +15,8 @@ from typing import Any
 from msa.base.services.service import Service, ServiceEnded
 from msa.database.database import TargetDatabase
 from msa.database.manifest import DatabaseManifest
-from msa.engines.hits import Hits
-from msa.engines.settings import SearchSettings
+from msa.hits.hits import Hits
+from msa.hits.search_settings import SearchSettings
 from msa.io.fasta import FastaRecord
 from msa.search.families.families import FamilyBuilder
 from msa.search.families.family import ProfileFamily

@@ -25,7 +25,6 @@ from msa.profile.matrices import CONTEXT
 from msa.profile.pssm import QueryProfile, context_tables
 from msa.profile.statistics import map_numbers
 from msa.search.scoring.composition import SEQUENCE_CHANCE_FRACTION
-from msa.search.scoring.second_matrix import evidence, weighted_mean
 
 MIN_EVALUE, MAX_EVALUE = 1e-4, 0.3
 """Smallest and largest E-value, before those of the second matrix and of Forward scores are included, of
@@ -40,10 +39,6 @@ _K = 10.0
 _MIN_PAIRS = 1e5
 """Smallest number of residue pairs with which the threshold of the correction by the reversed query is
 computed."""
-_WEIGHTS = 0.4, 0.2, 0.4
-"""Weights of the E-values with context scores, with the second matrix, and of Forward scores."""
-_FACTOR = 0.65
-"""Factor of the mean."""
 _DECIMALS = 6
 """Decimals of Forward scores: logarithms may differ in the last bit between machines."""
 _MAX_EXPONENT = 600.0
@@ -52,17 +47,6 @@ _CHUNK_CELLS = 2**22
 """Cells of the matrices of a chunk that a thread computes, which takes about 10 ms."""
 _LOWEST_SCORE = -128
 """Lowest score that has a weight of its own; lower scores have its weight."""
-
-
-def combined_evalues(evalues: np.ndarray, others: np.ndarray, of_forward: np.ndarray) -> np.ndarray:
-    """Combine three E-values of each candidate, float64 [n], to 0.65 / (0.4 / E₁ + 0.2 / E₂ + 0.4 / E₃).
-
-    Args:
-        evalues: with context scores, > 0.
-        others: with the second matrix, ≥ 0.
-        of_forward: of Forward scores, ≥ 0.
-    """
-    return weighted_mean(_FACTOR, _WEIGHTS, (evalues, evidence(others), of_forward))
 
 
 def forward_evalues(

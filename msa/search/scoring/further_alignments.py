@@ -1,10 +1,15 @@
-"""Further alignments of candidates near the limit, and what they change in the E-values.
+"""Further alignments of candidates near the limit, and E-values that include them.
 
-Second alignments (scoring.second_alignments) and those with a second matrix (scoring.second_matrix) are
-computed in one call, because most of the time is spent waiting for the GPU. Forward scores
-(msa.search.scoring.forward) follow.
+Second alignments (scoring.second_alignments) and those with a second matrix are computed in one call, because
+most of the time is spent waiting for the GPU. Forward scores (msa.search.scoring.forward) follow.
+
+Context scores find more relatives than a substitution matrix, but not all that the matrix finds. Candidates
+near the limit are therefore scored with BLOSUM62 as well. Their E-value becomes the weighted harmonic mean
+of their E-values, which controls errors even if tests depend on each other (Wilson, PNAS 116:1195, 2019),
+times a factor. docs/sensitivity.md compares other combinations.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
@@ -21,21 +26,28 @@ from msa.engines.engine import (
 )
 from msa.engines.pair_statistics import PairStatistics
 from msa.engines.scored_batch import AlignedBatch, Scores
-from msa.engines.settings import SearchSettings
-from msa.profile.pssm import QueryProfile
+from msa.hits.search_settings import SearchSettings
+from msa.profile.gumbel import GumbelParameters, gumbel_parameters
+from msa.profile.matrices import BLOSUM62, CONTEXT
+from msa.profile.pssm import QueryProfile, query_profile
 from msa.search.scoring import forward
 from msa.search.scoring.composition import SEQUENCE_K_FACTOR, composition_excess_of_batch
 from msa.search.scoring.second_alignments import MAX_PAIR_EVALUE, TargetParts, summed_evalues
-from msa.search.scoring.second_matrix import (
-    SECOND_MATRIX,
-    combined_evalues,
-    second_parameters,
-    second_profile,
-)
 
 MIN_EVALUE, MAX_EVALUE = 1e-12, 1.0
 """Smallest and largest E-value of a best alignment for which further ones are computed. Smaller ones need
 none, and larger ones are hardly ever significant with them."""
+
+SECOND_MATRIX = BLOSUM62
+"""Name of the second matrix."""
+_MAX_OTHER_EVALUE = 100.0
+"""Largest E-value with the second matrix that counts as evidence."""
+
+_WEIGHTS, _FACTOR = (0.75, 0.25), 0.9
+"""Weights of the E-values with context scores and with the second matrix, and the factor of their mean, which
+makes up for candidates whose second E-value is not computed, because the first is too large."""
+_FORWARD_WEIGHTS, _FORWARD_FACTOR = (0.4, 0.2, 0.4), 0.65
+"""The same for candidates that also have an E-value of Forward scores."""
 
 
 class FurtherAlignments:
@@ -56,7 +68,7 @@ class FurtherAlignments:
         pairs: Callable[[np.ndarray, np.ndarray], PairStatistics],
     ) -> None:
         self._targets, self._settings, self._aligner, self._pairs = targets, settings, aligner, pairs
-        self._second_parameters = second_parameters(settings)
+        self._second_parameters = _second_parameters(settings)
 
     def add_to(self, batch: AlignedBatch, scores: Scores) -> Scores:
         """Return the scores of a batch with E-values that include further alignments.
@@ -71,7 +83,7 @@ class FurtherAlignments:
         if not len(rows):
             return scores
         targets = batch.targets[rows]
-        parts = TargetParts.beside(self._targets, targets, batch.records[rows])
+        parts = TargetParts.of_alignments(self._targets, targets, batch.records[rows])
         # the rows of each query are consecutive
         ends = np.searchsorted(rows, batch.ends).tolist()
         spans = zip(range(len(ends)), [0, *ends], ends, strict=False)
@@ -79,7 +91,7 @@ class FurtherAlignments:
         second: dict[int, QueryProfile] = {}
         requested = [(batch.profiles[query], parts.non_empty(first, end)) for query, first, end in selected]
         if self._second_parameters is not None:
-            second = {query: second_profile(batch.profiles[query]) for query, _, _ in selected}
+            second = {query: _second_profile(batch.profiles[query]) for query, _, _ in selected}
             requested += [(second[query], parts.whole(first, end)) for query, first, end in selected]
         selection = Selection(self._evalues([query for query, _, _ in selected], targets), 0.0)
         request = EngineRequest(parts.sequences, self._settings, None, selection)
@@ -205,5 +217,44 @@ class FurtherAlignments:
                 batch.profiles, owners, self._targets, targets, batch.records[row], scores.excess[row],
                 self._pairs(owners, targets), self._settings.threads,
             )  # fmt: skip
-            values[row] = forward.combined_evalues(evalues[near], others[near], of_forward)
+            values[row] = combined_evalues(evalues[near], others[near], of_forward)
         return replace(scores, evalues=values)
+
+
+def _second_parameters(settings: SearchSettings) -> GumbelParameters | None:
+    """Return the statistics of the second matrix, or None if a search has none."""
+    if settings.matrix != CONTEXT or not settings.corrects_alignments:
+        return None
+    return gumbel_parameters(settings.gap_open, settings.gap_extend, SECOND_MATRIX)
+
+
+def _second_profile(query: QueryProfile) -> QueryProfile:
+    """Return the profile of a query with the second matrix."""
+    return QueryProfile(query.codes, query_profile(query.codes, False, SECOND_MATRIX))
+
+
+def combined_evalues(
+    evalues: np.ndarray, others: np.ndarray, of_forward: np.ndarray | None = None
+) -> np.ndarray:
+    """Combine the E-values of each candidate, float64 [n].
+
+    The result is 0.9 / (0.75 / E₁ + 0.25 / E₂), or, with Forward scores,
+    0.65 / (0.4 / E₁ + 0.2 / E₂ + 0.4 / E₃), both without the term of E₂ if it is no evidence.
+
+    Args:
+        evalues: E₁, with context scores, > 0.
+        others: E₂, with the second matrix, ≥ 0.
+        of_forward: E₃, of Forward scores, ≥ 0.
+    """
+    evidence = np.where(others <= _MAX_OTHER_EVALUE, others, math.inf)
+    if of_forward is None:
+        return _weighted_mean(_FACTOR, _WEIGHTS, (evalues, evidence))
+    return _weighted_mean(_FORWARD_FACTOR, _FORWARD_WEIGHTS, (evalues, evidence, of_forward))
+
+
+def _weighted_mean(factor: float, weights: Sequence[float], evalues: Sequence[np.ndarray]) -> np.ndarray:
+    """Return the weighted harmonic mean of E-values, float64 [n], ≥ 0, times a factor."""
+    # 0 has no inverse
+    smallest = np.finfo(np.float64).tiny
+    inverse = sum(weight / np.maximum(each, smallest) for weight, each in zip(weights, evalues, strict=True))
+    return np.asarray(factor / inverse)

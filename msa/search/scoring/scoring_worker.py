@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 
 from msa.base.errors import InputError, MissingError
+from msa.base.interpreter import drive_gpu
 from msa.base.services.requests import Requests
 from msa.database.database import TargetDatabase
 from msa.database.manifest import DatabaseManifest
 from msa.engines.engine import Candidates, EngineRequest
 from msa.engines.scored_batch import AlignedBatch, Scores, ScoringRules
-from msa.gpu.device.interpreter import drive_gpu
 from msa.gpu.group import align_pairs
 from msa.gpu.remote_worker import RemoteAligner
 from msa.gpu.worker.interface import ALIGNMENT_THREADS

@@ -37,8 +37,10 @@ class TargetParts:
     records: np.ndarray
 
     @classmethod
-    def beside(cls, targets: SequenceArrays, indices: np.ndarray, records: np.ndarray) -> "TargetParts":
-        """Return the parts of targets that best alignments leave, without copying them.
+    def of_alignments(
+        cls, targets: SequenceArrays, indices: np.ndarray, records: np.ndarray
+    ) -> "TargetParts":
+        """Divide targets at their best alignments, without copying residues.
 
         Args:
             targets: sequences of the database.

@@ -33,8 +33,8 @@ from cuda.alignment import AlignmentPaths
 from msa.alphabet import LETTER_BITS, LETTERS
 from msa.base.errors import InputError
 from msa.database.sequence_arrays import SequenceArrays
-from msa.engines.engine import FilteredTargets
-from msa.engines.hits import Hits, StoredSequences
+from msa.hits.filtered_targets import FilteredTargets
+from msa.hits.hits import Hits, StoredSequences
 from msa.io.arrays import read_array, write_array
 from msa.io.fasta import FastaRecord
 from msa.profile.matrices import PROFILE_COLUMNS

@@ -21,7 +21,7 @@ from cuda.alignment.top_k import (
     row_size,
 )
 from cuda.alignment.top_k.layout import ROW_COUNT, ROW_TARGETS
-from msa.engines.engine import best_targets
+from msa.hits.filtered_targets import best_targets
 from tests.cuda.alignment.reference import gapless_scores
 
 UNBOUNDED = 2**15 - 1

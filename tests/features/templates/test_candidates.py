@@ -4,10 +4,10 @@ import numpy as np
 
 from features.templates.candidates import aligned_pairs
 from features.templates.library.library import StructureLibrary
-from msa.engines.hits import Hits, LocalAlignment
-from msa.engines.settings import SearchSettings
+from msa.hits.hits import Hits, LocalAlignment
+from msa.hits.search_settings import SearchSettings
 from msa.io.fasta import FastaRecord
-from msa.search.search import search
+from msa.search.database_search import search
 
 
 def expand(alignment: LocalAlignment) -> list[list[int]]:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from foldcli.msa_server.service import read_secrets
-from msa.gpu.device.hardware import has_nvidia_hardware
+from msa.base.hardware import has_nvidia_hardware
 from tests.command_process import run_foldcli
 from tests.foldcli.exports.conftest import UBIQUITIN
 from tests.foldcli.msa_server.conftest import TIMEOUT, Client

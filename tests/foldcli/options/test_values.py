@@ -6,7 +6,7 @@ import pytest
 from foldcli.options.common import DeviceType, SizeType
 from foldcli.pipeline.search.gpu_opening import max_gpu_bytes
 from msa.base.errors import InputError
-from msa.gpu.device.hardware import gpu_numbers
+from msa.base.hardware import gpu_numbers
 
 
 @pytest.mark.parametrize("text", ["auto", "cpu", "cuda", "cuda:0", "cuda:0,1", "cuda:3,1,2"])

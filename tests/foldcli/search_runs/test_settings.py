@@ -23,7 +23,7 @@ from msa.base.temporary_names import OLD_SECONDS
 from msa.cpu.engine import CpuEngine
 from msa.database.build import BuildSettings, build_database
 from msa.database.database import TargetDatabase
-from msa.engines.settings import AlignmentFilter, SearchSettings
+from msa.hits.search_settings import AlignmentFilter, SearchSettings
 
 UBIQUITIN = "MQIFVKTLTGKTITLEVEPSDTIENVKAKIQDKEGIPPDQQRLIFAGKQLEDGRTLSDYNIQKESTLHLVLRLRGG"
 

@@ -12,9 +12,9 @@ from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
 from foldcli.search_runs.split import MergedSearcher, ResultFormat, describe_search
 from msa.base.errors import InputError
 from msa.database.manifest import WholeDatabase
-from msa.engines.engine import FilteredTargets
-from msa.engines.hits import Hits
-from msa.engines.settings import AlignmentFilter, SearchSettings
+from msa.hits.filtered_targets import FilteredTargets
+from msa.hits.hits import Hits
+from msa.hits.search_settings import AlignmentFilter, SearchSettings
 from msa.io.fasta import FastaRecord
 from msa.search.split.files import PartHitsWriter
 from msa.search.split.merge import PartHits

@@ -19,10 +19,11 @@ from model.alphafold2.recycling import (
     predict,
     start_prediction,
 )
-from model.checkpoints.alphafold2 import build_network, random_parameters
+from model.checkpoints.alphafold2 import build_network
 from model.prediction import EXTRAS
 from msa.alignments.files import parse_alignment
 from msa.base.network_inputs import MONOMER
+from tests.random_parameters import random_parameters
 
 
 def test_each_pass_uses_its_own_features_and_the_recycled_state(tiny: AlphaFold, make_features: Any) -> None:

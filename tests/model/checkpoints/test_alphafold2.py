@@ -20,15 +20,10 @@ from model.alphafold2.modules.config import (
     MultimerConfig,
     model_config,
 )
-from model.checkpoints.alphafold2 import (
-    build_network,
-    check_npz,
-    expected_shapes,
-    load_npz,
-    random_parameters,
-)
+from model.checkpoints.alphafold2 import build_network, check_npz, expected_shapes, load_npz
 from model.checkpoints.deepmind import foreign_bytes, parameter_key, read_arrays
 from model.errors import ParametersError, ParametersMissing
+from tests.random_parameters import random_parameters
 
 ROOT = "alphafold/alphafold_iteration"
 KEY = f"{ROOT}/evoformer/preprocess_msa//weights"

@@ -14,9 +14,10 @@ from cuda.fused.weights import cached_weights
 from model.alphafold2.modules.config import model_config
 from model.alphafold2.network import AlphaFold, PassOutput
 from model.alphafold2.recycling import feature_tensors
-from model.checkpoints.alphafold2 import build_network, random_parameters
+from model.checkpoints.alphafold2 import build_network
 from model.layers import graphs
 from model.layers.graphs import GraphedModules, KeptGraphs, SharedModule
+from tests.random_parameters import random_parameters
 
 GPU = torch.device("cuda:0")
 

@@ -12,8 +12,9 @@ import torch
 
 from cuda.fused import dispatch
 from model.alphafold2.modules.config import ModelConfig
-from model.checkpoints.alphafold2 import build_network, random_parameters
+from model.checkpoints.alphafold2 import build_network
 from model.layers.kernels import REFERENCE, InPlace, best_kernels, select_kernels
+from tests.random_parameters import random_parameters
 
 NO_TRITON = """
 import sys

@@ -27,7 +27,7 @@ from model.alphafold3.config import AlphaFold3Config
 from model.alphafold3.inputs import AlphaFold3Inputs
 from model.alphafold3.network import AlphaFold3, Samples, TrunkOutput
 from model.alphafold3.sampling import SeededDraws
-from model.checkpoints.alphafold2 import build_network, random_parameters
+from model.checkpoints.alphafold2 import build_network
 from model.errors import RankMismatch
 from model.parallel import peer_copies
 from model.parallel import session as session_module
@@ -43,6 +43,7 @@ from tests.model.alphafold3.drawn_parameters import parameter
 from tests.model.alphafold3.parity_networks import network
 from tests.model.parallel.host_driver import HostDriver, HostStream
 from tests.model.planning.peak import Peak
+from tests.random_parameters import random_parameters
 
 # of the pLDDT of complexes, so that a rank that forgets it is noticed
 COMPLEX_SHIFT = -0.5

@@ -12,11 +12,11 @@ pytest.importorskip("triton")
 
 from cuda.fused.compilation import KernelVariant, record_variants
 from cuda.fused.gpu_model import GpuModel, assume_gpu
+from foldcli.training.settings import read_run_settings
 from model.alphafold2.modules.config import ModelConfig, model_config
 from model.alphafold2.network import AlphaFold
 from model.layers.kernels import select_kernels
 from model.planning.kernel_launches import NetworkLaunches
-from model.training.runtime.settings import read_settings
 
 H200, A100 = GpuModel("NVIDIA H200", (9, 0)), GpuModel("NVIDIA A100-SXM4-40GB", (8, 0))
 # sizes at which other kernels may run, and their neighbours
@@ -95,7 +95,8 @@ def test_targets_of_some_sizes_launch_enumerated_kernels_only() -> None:
 
 
 def test_compact_network_launches_enumerated_kernels_only(root: Path) -> None:
-    config = read_settings(root / "examples/train/compact.yaml").network
+    config = read_run_settings(root / "examples/train/compact.yaml").network
+    assert isinstance(config, ModelConfig)
     known = enumerated(config, torch.bfloat16, H200)
     sizes = [(30, 1, 1, 0), (47, 62, 33, 2), (384, 62, 96, 1), (700, 3, 1, 2)]
     for size, found in launched(config, torch.bfloat16, H200, sizes):

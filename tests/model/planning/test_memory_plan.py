@@ -11,7 +11,7 @@ from cuda.fused.chunking import chunk_budget, row_slices
 from model.alphafold2.modules.config import model_config
 from model.alphafold2.network import AlphaFold
 from model.alphafold2.recycling import RecyclingSettings, predict
-from model.checkpoints.alphafold2 import build_network, random_parameters
+from model.checkpoints.alphafold2 import build_network
 from model.planning.memory_plan import (
     DEFAULT_CHUNK_ELEMENTS,
     GIB,
@@ -22,6 +22,7 @@ from model.planning.memory_plan import (
     usable_bytes,
 )
 from model.planning.pass_time import pass_operations
+from tests.random_parameters import random_parameters
 
 CONFIG = model_config("model_3_ptm")
 UNLIMITED = 2**50

@@ -6,12 +6,13 @@ import pytest
 import torch
 
 from model.alphafold2.modules.config import ModelConfig
-from model.checkpoints.alphafold2 import build_network, random_parameters
+from model.checkpoints.alphafold2 import build_network
 from model.training.alphafold2.features import network_features
 from model.training.alphafold2.network import initial_recycled_batch, run_network
 from model.training.data.data import ChainSet, Split
 from model.training.data.sampling import Sampler, TrainingSampleSettings
 from model.training.runtime.execution import Execution
+from tests.random_parameters import random_parameters
 
 # of the parameters, relative to their own size; the error of central differences is of its square
 STEP = 1e-6

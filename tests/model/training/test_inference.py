@@ -15,7 +15,7 @@ from features.templates.template_features import make_template_features
 from model.alphafold2.modules.config import ModelConfig
 from model.alphafold2.network import AlphaFold
 from model.alphafold2.recycling import RecyclingSettings, predict
-from model.checkpoints.alphafold2 import build_network, random_parameters
+from model.checkpoints.alphafold2 import build_network
 from model.prediction import Prediction
 from model.training.alphafold2.features import network_features
 from model.training.alphafold2.network import NetworkOutput, initial_recycled_batch, run_network
@@ -24,6 +24,7 @@ from model.training.data.sampling import Sampler, TrainingSampleSettings
 from model.training.runtime.execution import Execution
 from msa.alignments.files import Alignment
 from msa.base.residues import RESTYPES
+from tests.random_parameters import random_parameters
 
 LETTERS = np.frombuffer((RESTYPES + "X-").encode(), np.uint8)
 PASSES = 3

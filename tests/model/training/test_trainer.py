@@ -12,15 +12,10 @@ import numpy as np
 import pytest
 import torch
 
+from foldcli.training.settings import read_run_settings
 from model.alphafold2.modules.config import ModelConfig, TemplateConfig, model_config
 from model.alphafold2.network import AlphaFold
-from model.checkpoints.alphafold2 import (
-    build_network,
-    expected_shapes,
-    load_folder,
-    parameter_arrays,
-    random_parameters,
-)
+from model.checkpoints.alphafold2 import build_network, expected_shapes, load_folder, parameter_arrays
 from model.errors import ConfigError, DataError, TrainingDiverged
 from model.training.data.data import ChainSet, Split
 from model.training.data.sampling import TrainingSampleSettings
@@ -32,10 +27,10 @@ from model.training.runtime.settings import (
     Phase,
     TrainingSettings,
     learning_rate,
-    read_settings,
 )
 from model.training.trainer import METRICS, Trainer
 from tests.networks import write_packaged_network
+from tests.random_parameters import random_parameters
 
 CPU = TrainingProcesses(0, 1, torch.device("cpu"))
 
@@ -163,14 +158,16 @@ def test_run_starts_from_parameters_with_deepminds_names(
 
 @pytest.mark.parametrize("number", [1, 3])
 def test_configurations_have_the_shapes_of_deepminds_files(root: Path, number: int) -> None:
-    settings = read_settings(root / "examples/train/finetune_alphafold2.yaml")
+    settings = read_run_settings(root / "examples/train/finetune_alphafold2.yaml")
+    assert isinstance(settings, TrainingSettings)
     network = settings.network if number == 3 else replace(settings.network, template=TemplateConfig())
     assert expected_shapes(network) == expected_shapes(model_config(f"model_{number}_ptm"))
 
 
 @pytest.mark.slow
 def test_network_of_deepminds_size_starts_from_its_parameters(root: Path, tmp_path: Path) -> None:
-    config = read_settings(root / "examples/train/finetune_alphafold2.yaml").network
+    config = read_run_settings(root / "examples/train/finetune_alphafold2.yaml").network
+    assert isinstance(config, ModelConfig)
     arrays = random_parameters(config, 7)
     np.savez(tmp_path / "params_model_3_ptm.npz", **arrays)
     network = AlphaFold(config)

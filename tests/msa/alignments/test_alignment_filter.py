@@ -24,7 +24,7 @@ from msa.alignments.row_filter import (
 )
 from msa.alphabet import encode
 from msa.base.errors import InputError
-from msa.engines.settings import AlignmentFilter
+from msa.hits.search_settings import AlignmentFilter
 
 needs_hhfilter = pytest.mark.skipif(shutil.which("hhfilter") is None, reason="no hhfilter installed")
 

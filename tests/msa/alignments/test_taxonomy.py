@@ -10,8 +10,8 @@ from msa.alignments.a3m import write_a3m
 from msa.alignments.alignment_filter import alignment_hits
 from msa.alignments.files import parse_alignment
 from msa.alignments.taxonomy import organism_fields, species, taxon_id, taxon_lineage, taxon_name
-from msa.engines.hits import Hit, LocalAlignment
-from msa.engines.settings import AlignmentFilter
+from msa.hits.hits import Hit, LocalAlignment
+from msa.hits.search_settings import AlignmentFilter
 from msa.io.fasta import FastaRecord
 
 QUERY = FastaRecord("query", "MKVLAAGIVG")

@@ -15,10 +15,11 @@ from msa.cpu import smith_waterman
 from msa.cpu.simd import vector_bytes
 from msa.cpu.smith_waterman import align
 from msa.database.sequence_arrays import SequenceArrays
-from msa.engines.hits import LocalAlignment, local_alignments
+from msa.hits.hits import LocalAlignment
 from msa.io.fasta import read_fasta
 from msa.profile.matrices import substitution_matrix
 from msa.profile.pssm import query_profile
+from tests.msa.alignments.alignment_builders import local_alignments
 
 
 def database(sequences: Sequence[np.ndarray]) -> SequenceArrays:

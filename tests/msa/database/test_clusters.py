@@ -14,7 +14,7 @@ from msa.database.build import BuildSettings, build_database
 from msa.database.clusters import read_clusters
 from msa.database.database import TargetDatabase
 from msa.io.fasta import FastaRecord
-from msa.search.search import SearchSettings, search, search_many
+from msa.search.database_search import SearchSettings, search, search_many
 
 LETTERS = np.array(list("ACDEFGHIKLMNPQRSTVWY"))
 Records = list[tuple[str, str]]

@@ -11,9 +11,18 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from msa import alphabet
-from msa.database.masking import MaskSettings, likelihood_ratios, mask, matrix_lambda, repeat_probabilities
+from msa.database import masking
+from msa.database.masking import MaskSettings, likelihood_ratios, mask, matrix_lambda
 from msa.io.fasta import read_fasta
 from msa.profile.matrices import substitution_matrix
+
+
+def repeat_probabilities(codes: np.ndarray, model: MaskSettings | None = None) -> np.ndarray:
+    """Return each residue's probability of being in a repeat, float32 [length]."""
+    probabilities = np.empty(len(codes), np.float32)
+    arguments, workspace = masking._arguments(model or MaskSettings()), masking._workspace(len(codes))
+    masking._probabilities(codes, *arguments, *workspace, probabilities)
+    return probabilities
 
 
 def reference_probabilities(codes: np.ndarray, model: MaskSettings) -> np.ndarray:

@@ -16,7 +16,7 @@ from cuda.alignment.top_k.layout import ROW_COUNT, ROW_TARGETS
 from msa.cpu.gapless import gapless_scores
 from msa.cpu.smith_waterman import align
 from msa.database.sequence_arrays import SequenceArrays
-from msa.engines.engine import best_targets
+from msa.hits.filtered_targets import best_targets
 
 
 def on_host(sequences: DeviceSequences) -> SequenceArrays:

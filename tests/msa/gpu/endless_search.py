@@ -8,7 +8,7 @@ from msa.gpu.remote_worker import start_remote_workers
 from msa.gpu.worker.interface import GpuSettings
 from msa.gpu.worker.process_start import GpuProcess
 from msa.profile.pssm import ProfileQuery
-from msa.search.search import search_many
+from msa.search.database_search import search_many
 from tests.msa.gpu.tiny_search import BATCH_QUERIES, TinySearch
 
 tiny = TinySearch(Path(sys.argv[1]))

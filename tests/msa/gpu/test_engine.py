@@ -12,7 +12,6 @@ import pytest
 from msa.base.errors import OutOfGpuMemory
 from msa.database.build import BuildSettings, build_database
 from msa.database.database import TargetDatabase
-from msa.engines.settings import SearchSettings
 from msa.gpu import engine
 from msa.gpu.device.devices import GpuUnavailable, find_gpu
 from msa.gpu.device.memory import Allocate, allocate_on_gpu
@@ -22,10 +21,12 @@ from msa.gpu.worker import alignment, filtering
 from msa.gpu.worker.interface import GpuSettings
 from msa.gpu.worker.local_worker import LocalWorker
 from msa.gpu.worker.process_start import GpuProcess
+from msa.hits.search_settings import SearchSettings
 from msa.io.fasta import FastaRecord
-from msa.search import gapless_limit, windows
+from msa.profile import statistics
+from msa.search import windows
+from msa.search.database_search import search_many
 from msa.search.engine_selection import create_engine
-from msa.search.search import search_many
 from tests.msa.gpu import cpu_kernels
 from tests.msa.gpu.tiny_search import BATCH_QUERIES, CLUSTERS, TinySearch, as_table
 
@@ -99,8 +100,8 @@ def test_limit_of_lengths(window: int, monkeypatch: pytest.MonkeyPatch, tmp_path
     monkeypatch.setattr(windows, "OVERLAP", window // 2)
     (tmp_path / "without").mkdir()
     without = TinySearch(tmp_path / "without").filtered
-    monkeypatch.setattr(gapless_limit, "_CHANCE_TARGETS", 0.5)
-    monkeypatch.setattr(gapless_limit, "_CHANCE_TARGETS_PER_RESIDUE", 0)
+    monkeypatch.setattr(statistics, "_CHANCE_TARGETS", 0.5)
+    monkeypatch.setattr(statistics, "_CHANCE_TARGETS_PER_RESIDUE", 0)
     tiny = TinySearch(tmp_path)
     assert tiny.filtered != without
     check(tiny)

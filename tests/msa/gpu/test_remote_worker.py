@@ -27,7 +27,7 @@ from msa.gpu.worker.process_start import GpuProcess
 from msa.gpu.worker.worker_process import MappedArray, open_sequences, share_sequences
 from msa.io.fasta import FastaRecord
 from msa.profile.pssm import ProfileQuery
-from msa.search.search import SearchSettings, search_many
+from msa.search.database_search import SearchSettings, search_many
 from tests.conftest import SIMULATOR_VARIABLES, simulate_gpus
 from tests.msa.gpu.tiny_search import BATCH_QUERIES, CLUSTERS, TinySearch, as_table
 
@@ -211,8 +211,8 @@ def test_processes_end_with_the_search(tmp_path: Path, number: signal.Signals) -
 
 def test_search_on_several_gpus_does_not_import_numba(root: Path) -> None:
     code = (
-        "import sys, msa.gpu.remote_worker, msa.gpu.engine, msa.search.search, msa.database.database, "
-        "msa.database.sequence_arrays; "
+        "import sys, msa.gpu.remote_worker, msa.gpu.engine, msa.search.database_search, "
+        "msa.database.database, msa.database.sequence_arrays; "
         "print('numba' in sys.modules)"
     )
     run = subprocess.run(

@@ -10,12 +10,12 @@ from msa.alignments.files import parse_alignment
 from msa.database.build import BuildSettings, build_database
 from msa.database.database import TargetDatabase
 from msa.engines.engine import Engine
-from msa.engines.hits import Hits
+from msa.hits.hits import Hits
 from msa.io.fasta import FastaRecord
 from msa.profile.gumbel import gumbel_parameters
 from msa.profile.pssm import ProfileQuery
 from msa.profile.statistics import bit_scores
-from msa.search.search import SearchSettings, search_many
+from msa.search.database_search import SearchSettings, search_many
 
 _LETTERS = list("ACDEFGHIKLMNPQRSTVWY")
 BATCH_QUERIES = 2

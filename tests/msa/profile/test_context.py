@@ -16,7 +16,7 @@ from msa.profile.gumbel import GUMBEL_TABLES, gumbel_parameters
 from msa.profile.matrices import background, substitution_matrix
 from msa.profile.pssm import query_profile
 from msa.profile.statistics import evalues
-from msa.search.scoring.second_matrix import SECOND_MATRIX
+from msa.search.scoring.further_alignments import SECOND_MATRIX
 
 sequences = st.text(alphabet=STANDARD, min_size=1, max_size=60)
 

@@ -15,16 +15,16 @@ from msa.cpu.engine import CpuEngine
 from msa.database.build import BuildSettings, build_database
 from msa.database.database import TargetDatabase
 from msa.engines.engine import Candidates, EngineRequest
-from msa.engines.hits import Hit
-from msa.engines.settings import SearchSettings
+from msa.hits.hits import Hit
+from msa.hits.search_settings import SearchSettings
 from msa.io.fasta import FastaRecord
 from msa.profile.pssm import ProfileQuery, QueryProfile
 from msa.search import iterations
+from msa.search.database_search import search, search_many
 from msa.search.families import families
 from msa.search.families.family import initial_profile
 from msa.search.families.family_processes import FamilyProcesses
 from msa.search.profile_search import ProfileSearch
-from msa.search.search import search, search_many
 
 LETTERS = np.array(list("ACDEFGHIKLMNPQRSTVWY"))
 

@@ -7,10 +7,10 @@ import pytest
 
 from msa.database.build import BuildSettings, build_database
 from msa.database.database import TargetDatabase
-from msa.engines.hits import Hit
-from msa.engines.settings import SearchSettings
+from msa.hits.hits import Hit
+from msa.hits.search_settings import SearchSettings
 from msa.io.fasta import FastaRecord
-from msa.search.search import search
+from msa.search.database_search import search
 from tests.msa.search.coiled_coils import TROPOMYOSIN, coil
 
 STANDARD = list("ACDEFGHIKLMNPQRSTVWY")

@@ -17,12 +17,12 @@ from msa.alphabet import LETTERS, encode
 from msa.base.errors import InputError
 from msa.database.build import BuildSettings, build_database
 from msa.database.database import BothStrands, TargetDatabase
-from msa.engines.hits import Hits
-from msa.engines.settings import AlignmentFilter, SearchSettings, default_gap_costs
+from msa.hits.hits import Hits
+from msa.hits.search_settings import AlignmentFilter, SearchSettings, default_gap_costs
 from msa.io.fasta import FastaRecord, read_nucleotides
 from msa.profile.family_profile import family_profile
 from msa.profile.matrices import RNA, substitution_matrix
-from msa.search.search import search
+from msa.search.database_search import search
 
 COSTS = default_gap_costs(RNA)
 SETTINGS = SearchSettings(

@@ -14,18 +14,18 @@ from msa.cpu.gapless import gapless_scores
 from msa.cpu.smith_waterman_scores import alignment_scores
 from msa.database.build import BuildSettings, build_database
 from msa.database.database import TargetDatabase
-from msa.engines import settings as search_settings
-from msa.engines.engine import best_targets
-from msa.engines.settings import SearchSettings
+from msa.hits import search_settings
+from msa.hits.filtered_targets import best_targets
+from msa.hits.search_settings import SearchSettings
 from msa.io.fasta import FastaRecord
 from msa.profile.gumbel import gumbel_parameters
 from msa.profile.pssm import query_profile
 from msa.profile.statistics import evalues, reversed_excess
 from msa.search import windows
+from msa.search.database_search import search, search_many
 from msa.search.iterations import IteratedSearch
 from msa.search.scoring.composition import SEQUENCE_CHANCE_FRACTION, SEQUENCE_K_FACTOR
 from msa.search.scoring.further_alignments import MAX_EVALUE
-from msa.search.search import search, search_many
 from msa.search.windows import OVERLAP, WINDOW, best_hits, window_starts
 from tests.msa.search.evalue_reference import Reference
 

@@ -26,13 +26,14 @@ from foldcli.pipeline.network.device import (
 )
 from foldcli.pipeline.processes.worker_pool import WorkerPool
 from model.alphafold2.recycling import RecyclingSettings
-from model.checkpoints.alphafold2 import build_network, random_parameters
+from model.checkpoints.alphafold2 import build_network
 from model.errors import OutOfMemory
 from model.layers.kernels import REFERENCE
 from model.prediction import Prediction
 from msa.base.errors import MissingError
 from tests.foldcli.pipeline.network.tiny_worker import TinyMemory
 from tests.networks import tiny_network
+from tests.random_parameters import random_parameters
 
 CPU = NetworkMemory("cpu")
 OUT_OF_MEMORY = "CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a total capacity of 139.81 GiB"

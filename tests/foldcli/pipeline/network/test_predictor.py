@@ -23,10 +23,10 @@ from foldcli.pipeline.network.ranks import open_predictor
 from foldcli.pipeline.network.start import Processes, start
 from foldcli.pipeline.prepare.template_stage import TargetTemplates
 from model.alphafold2.modules.config import ModelConfig, model_config
-from model.checkpoints.alphafold2 import random_parameters
 from msa.alignments.files import parse_alignment
 from msa.base.residues import ATOM37
 from tests.networks import tiny_network, tiny_parameters, write_packaged_network
+from tests.random_parameters import random_parameters
 
 
 def small_config(name: str) -> ModelConfig:

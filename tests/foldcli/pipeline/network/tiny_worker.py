@@ -17,7 +17,8 @@ from foldcli.pipeline.network.device import NetworkMemory
 from foldcli.pipeline.network.device_workers import WorkerSettings
 from foldcli.pipeline.network.predictor import PredictedSample, Predictor, RankPredictor
 from foldcli.progress import Progress
-from model.checkpoints.alphafold2 import build_network, random_parameters
+from model.checkpoints.alphafold2 import build_network
+from tests.random_parameters import random_parameters
 
 # enough for targets of up to 20 residues on one device, and of 60 on two
 MAX_MEMORY = 10 << 20

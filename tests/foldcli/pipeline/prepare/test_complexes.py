@@ -70,8 +70,8 @@ from msa.base.errors import InputError, MissingError
 from msa.cpu.engine import CpuEngine
 from msa.database.build import BuildSettings, build_database
 from msa.database.database import TargetDatabase
-from msa.engines.hits import Hits
-from msa.engines.settings import AlignmentFilter, SearchSettings
+from msa.hits.hits import Hits
+from msa.hits.search_settings import AlignmentFilter, SearchSettings
 from msa.io.compression import read_bytes
 from msa.io.fasta import FastaRecord, JoinedRecord
 from tests.foldcli.pipeline.network.tiny_worker import TinyPredictor

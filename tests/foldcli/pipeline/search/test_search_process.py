@@ -31,7 +31,7 @@ from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
 from msa.base.errors import InputError
 from msa.database.build import BuildSettings, build_database
 from msa.database.database import TargetDatabase
-from msa.engines.settings import AlignmentFilter, SearchSettings
+from msa.hits.search_settings import AlignmentFilter, SearchSettings
 from msa.io.fasta import FastaRecord
 from tests.command_process import command_environment
 from tests.networks import tiny_parameters

@@ -10,7 +10,7 @@ from foldcli.params.parameters import ParameterSource
 from foldcli.pipeline.targets.alignment_request import AlignmentRequest
 from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
 from foldcli.pipeline.targets.identity import TargetIdentities
-from msa.engines.settings import AlignmentFilter, SearchSettings
+from msa.hits.search_settings import AlignmentFilter, SearchSettings
 from msa.io.fasta import FastaRecord
 
 QUERY = FastaRecord("q human", "MKVLAAGIV")

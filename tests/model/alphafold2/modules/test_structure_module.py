@@ -15,9 +15,9 @@ from model.alphafold2.modules.point_attention import (
 )
 from model.alphafold2.modules.structure_module import Backbone, StructureModule
 from model.alphafold2.network import AlphaFold
-from model.checkpoints.alphafold2 import random_parameters
 from model.layers.kernels import REFERENCE
 from model.layers.rigid import Rigid, rotation_from_quaternion
+from tests.random_parameters import random_parameters
 
 LENGTH = 11
 

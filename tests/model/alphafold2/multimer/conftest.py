@@ -4,7 +4,8 @@ import pytest
 
 from model.alphafold2.modules.config import ModelConfig
 from model.alphafold2.network import AlphaFold
-from model.checkpoints.alphafold2 import build_network, random_parameters
+from model.checkpoints.alphafold2 import build_network
+from tests.random_parameters import random_parameters
 
 
 @pytest.fixture(scope="session")

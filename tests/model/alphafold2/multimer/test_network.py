@@ -15,9 +15,10 @@ from model.alphafold2.multimer.embedders import RelativeEncoding
 from model.alphafold2.multimer.inputs import MultimerInputs
 from model.alphafold2.network import AlphaFold
 from model.alphafold2.recycling import MULTIMER_RECYCLING, RecyclingSettings, ca_distance_change, predict
-from model.checkpoints.alphafold2 import build_network, random_parameters
+from model.checkpoints.alphafold2 import build_network
 from model.planning.memory_plan import PassSize, plan_memory
 from msa.alignments.complex_a3m import parse_complex_a3m
+from tests.random_parameters import random_parameters
 
 Arrays = dict[str, np.ndarray]
 

@@ -10,7 +10,7 @@ from model import residue_constants
 from model.alphafold2.modules.config import ModelConfig
 from model.alphafold2.modules.structure_module import atom14_to_atom37_positions
 from model.alphafold2.network import AlphaFold
-from model.checkpoints.alphafold2 import build_network, random_parameters
+from model.checkpoints.alphafold2 import build_network
 from model.residue_tables import residue_rows
 from model.training.alphafold2.features import make_targets, network_features, unpack_atoms
 from model.training.alphafold2.losses import LossWeights, total_loss
@@ -18,6 +18,7 @@ from model.training.alphafold2.network import NetworkOutput, initial_recycled_ba
 from model.training.data.data import CENTI, ChainSet, Split
 from model.training.data.sampling import Sampler, TrainingSampleSettings
 from model.training.runtime.execution import Execution
+from tests.random_parameters import random_parameters
 
 TOLERANCE = 1e-5
 

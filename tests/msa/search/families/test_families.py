@@ -9,15 +9,15 @@ import pytest
 from msa.cpu.engine import CpuEngine
 from msa.database.build import BuildSettings, build_database
 from msa.database.database import TargetDatabase
-from msa.engines.hits import Hit, Hits
-from msa.engines.settings import SearchSettings
+from msa.hits.hits import Hit, Hits
+from msa.hits.search_settings import SearchSettings
 from msa.io.fasta import FastaRecord, read_fasta
+from msa.search.database_search import search
 from msa.search.families import families
 from msa.search.families.families import RELIABLE_EVALUE, FamilyBuilder
 from msa.search.families.family import ProfileFamily, family_settings, initial_profile
 from msa.search.iterations import IteratedSearch
 from msa.search.profile_search import ProfileSearch
-from msa.search.search import search
 
 LETTERS = np.array(list("ACDEFGHIKLMNPQRSTVWY"))
 SETTINGS = SearchSettings(matrix="BLOSUM62", gap_open=11, num_iterations=3)

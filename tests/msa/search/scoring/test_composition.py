@@ -15,14 +15,14 @@ from msa.cpu.smith_waterman_scores import alignment_scores
 from msa.database.build import BuildSettings, build_database
 from msa.database.database import TargetDatabase
 from msa.database.sequence_arrays import SequenceArrays
-from msa.engines.settings import SearchSettings
+from msa.hits.search_settings import SearchSettings
 from msa.io.fasta import FastaRecord
 from msa.profile.gumbel import GUMBEL_TABLES, GumbelParameters, gumbel_parameters
 from msa.profile.pssm import query_profile
 from msa.profile.statistics import evalues
+from msa.search.database_search import search
 from msa.search.scoring import composition
 from msa.search.scoring.composition import SEQUENCE_CHANCE_FRACTION, SEQUENCE_K_FACTOR, composition_excess
-from msa.search.search import search
 
 STANDARD = "ACDEFGHIKLMNPQRSTVWY"
 COILED = "EEKLKELEEKLKELKEKLEE"

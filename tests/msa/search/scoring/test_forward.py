@@ -15,16 +15,15 @@ from msa.cpu.engine import CpuEngine
 from msa.database.sequence_arrays import SequenceArrays
 from msa.engines.pair_statistics import PairStatistics
 from msa.engines.scored_batch import AlignedBatch, Scores
-from msa.engines.settings import SearchSettings
+from msa.hits.search_settings import SearchSettings
 from msa.io.fasta import FastaRecord
 from msa.profile.compiled_context import fill_profile
 from msa.profile.gumbel import gumbel_parameters
 from msa.profile.pssm import ProfileQuery, QueryProfile, context_tables, query_profile
+from msa.search.database_search import search
 from msa.search.scoring import forward, kernels
-from msa.search.scoring.further_alignments import FurtherAlignments
+from msa.search.scoring.further_alignments import FurtherAlignments, combined_evalues
 from msa.search.scoring.kernels import LANES, forward_score
-from msa.search.scoring.second_matrix import combined_evalues
-from msa.search.search import search
 from tests.msa.search.coiled_coils import TROPOMYOSIN, coil
 from tests.msa.search.evalue_reference import sum_of_alignments
 from tests.msa.search.scoring.random_targets import build, mutated, random_sequence
@@ -250,7 +249,7 @@ def test_sequences_that_match_their_reverse_are_corrected(monkeypatch: pytest.Mo
 def test_means_of_three_evalues() -> None:
     others = np.array([0.0, 1e-9, 1e-3, 99.0, 101.0, 1.0, 1.0])
     of_forward = np.array([1e-2, 1e-2, 1e-2, 1e-2, 1e-2, 0.0, 1e9])
-    found = forward.combined_evalues(np.full(7, 1e-2), others, of_forward)
+    found = combined_evalues(np.full(7, 1e-2), others, of_forward)
     inverse = [math.inf, 80 + 0.2e9, 80 + 200, 80 + 0.2 / 99, 80, math.inf, 40.2]
     assert found.tolist() == pytest.approx([0.65 / each for each in inverse], rel=1e-9, abs=1e-300)
 
@@ -276,7 +275,7 @@ def test_only_candidates_near_the_limit_have_forward_scores(monkeypatch: pytest.
     others = np.full(count, 0.5)
     found = further._with_other_evidence(batch, scores, rows, others).evalues
     expected = combined_evalues(evalues, others)
-    expected[2:5] = forward.combined_evalues(evalues[2:5], others[2:5], of_forward)
+    expected[2:5] = combined_evalues(evalues[2:5], others[2:5], of_forward)
     assert found.tolist() == expected.tolist()
 
 

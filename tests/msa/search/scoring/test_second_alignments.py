@@ -17,15 +17,15 @@ from msa.cpu.engine import CpuEngine
 from msa.database.database import TargetDatabase
 from msa.database.sequence_arrays import SequenceArrays
 from msa.engines.engine import Candidates, EngineRequest
-from msa.engines.settings import SearchSettings
+from msa.hits.search_settings import SearchSettings
 from msa.io.fasta import FastaRecord
 from msa.profile.gumbel import gumbel_parameters
 from msa.profile.pssm import ProfileQuery, QueryProfile, query_profile
 from msa.profile.statistics import evalues
 from msa.search import profile_search
+from msa.search.database_search import search, search_many
+from msa.search.scoring.further_alignments import combined_evalues
 from msa.search.scoring.second_alignments import TargetParts
-from msa.search.scoring.second_matrix import combined_evalues
-from msa.search.search import search, search_many
 from tests.msa.search.coiled_coils import TROPOMYOSIN, coil
 from tests.msa.search.evalue_reference import Reference
 from tests.msa.search.scoring.random_targets import build, mutated, random_sequence
@@ -158,7 +158,7 @@ def test_parts_are_what_alignments_leave(seed: int) -> None:
     records = np.zeros((len(indices), 8), np.int32)
     for record, index in zip(records, indices.tolist(), strict=True):
         record[3:5] = np.sort(rng.integers(0, len(codes[index]), 2))
-    parts = TargetParts.beside(targets, indices, records)
+    parts = TargetParts.of_alignments(targets, indices, records)
     assert len(parts.sequences) == 3 * len(indices)
     expected = [
         each

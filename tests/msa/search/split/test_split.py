@@ -13,16 +13,16 @@ from msa.base.errors import InputError
 from msa.database.build import BuildSettings, build_database
 from msa.database.database import TargetDatabase
 from msa.database.manifest import split_folders
-from msa.engines import settings as search_settings
-from msa.engines.hits import Hits
-from msa.engines.settings import SearchSettings
+from msa.hits import search_settings
+from msa.hits.hits import Hits
+from msa.hits.search_settings import SearchSettings
 from msa.io.fasta import FastaRecord
 from msa.profile.pssm import ProfileQuery, query_profile
 from msa.search import windows
-from msa.search.search import search_many
+from msa.search.database_search import search_many
 from msa.search.split.files import PartHitsFile, PartHitsWriter, describe_queries
 from msa.search.split.merge import PartHits, merge_hits
-from msa.search.split.search import ReadParts, search_part
+from msa.search.split.part_search import ReadParts, search_part
 
 LETTERS = list("ACDEFGHIKLMNPQRSTVWY")
 

@@ -14,8 +14,8 @@ from msa.base.errors import InputError
 from msa.base.progress import Progress
 from msa.database.database import TargetDatabase
 from msa.engines.engine import Engine, ProfileCallback
-from msa.engines.hits import Hits
-from msa.engines.settings import SearchSettings
+from msa.hits.hits import Hits
+from msa.hits.search_settings import SearchSettings
 from msa.io.fasta import FastaRecord, UnsupportedRecord
 from msa.search.cluster_expansion import ClusterExpandingEngine
 from msa.search.iterations import IteratedSearch
@@ -115,7 +115,17 @@ def _search_each(
 def prepared_engine(
     engine: Engine | None, database: TargetDatabase, queries: Sequence[FastaRecord], keep_all: bool = False
 ) -> Engine:
-    """Return an engine, that of the CPU if there is none, that searches a database for announced queries."""
+    """Prepare an engine to search a database for queries.
+
+    Args:
+        engine: filters and aligns; None for the CPU engine.
+        database: the database to search.
+        queries: the queries, whose lengths are announced to the engine.
+        keep_all: see `WindowedEngine`.
+
+    Returns:
+        The engine, wrapped to filter the windows of long queries and to align the members of clusters.
+    """
     if engine is None:
         from msa.cpu.engine import CpuEngine  # imports numba
 

@@ -1,4 +1,4 @@
-"""Process-wide interpreter settings that the GPU engine changes, and why.
+"""The interpreter settings that programs with a GPU change for a whole process, and why.
 
 Garbage collection is paused while large libraries are imported: their objects are never freed, and a sixth of
 the import time would be spent looking for garbage.

@@ -21,7 +21,7 @@ from msa.base.atomic import writing_cache
 from msa.cpu.engine import CpuEngine
 from msa.database.sequence_arrays import SequenceArrays
 from msa.engines.engine import Engine
-from msa.engines.hits import Hits
+from msa.hits.hits import Hits
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,7 +10,7 @@ import numpy as np
 from cuda.alignment import AlignmentPaths
 from msa.alphabet import decode, encode
 from msa.database.sequence_arrays import SequenceArrays
-from msa.engines.engine import FilteredTargets
+from msa.hits.filtered_targets import FilteredTargets
 from msa.io.fasta import first_word
 
 OPERATIONS = "MID"
@@ -60,11 +60,6 @@ def local_alignment(paths: AlignmentPaths, index: int) -> LocalAlignment:
         return NO_ALIGNMENT
     runs = paths.runs[paths.run_offsets[index] : paths.run_offsets[index + 1]]
     return LocalAlignment(score, qstart + 1, qend + 1, tstart + 1, tend + 1, identities, columns, runs)
-
-
-def local_alignments(paths: AlignmentPaths) -> list[LocalAlignment]:
-    """Return all alignments."""
-    return [local_alignment(paths, index) for index in range(len(paths))]
 
 
 def alignment_paths(alignments: Sequence[LocalAlignment]) -> AlignmentPaths:
