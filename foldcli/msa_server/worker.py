@@ -16,7 +16,7 @@ from foldcli.inputs.complexes import chain_query
 from foldcli.logs import logger
 from foldcli.msa_server.results import ResultFiles
 from foldcli.msa_server.tickets import Ticket, TicketJob, TicketQueue
-from foldcli.pipeline.search.chains import ChainSearch, ChainStore
+from foldcli.pipeline.search.chain_search import ChainSearch, ChainStore
 from foldcli.pipeline.search.hit_texts import alignment_text, table_text
 from foldcli.pipeline.search.search_process import ProcessSearcher
 from foldcli.pipeline.search.searcher import LocalSearcher

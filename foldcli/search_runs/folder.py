@@ -22,7 +22,7 @@ from foldcli.inputs.names import PROFILE_SUFFIXES
 from foldcli.inputs.queries import Query, read_named_queries
 from foldcli.logs import logger
 from foldcli.paths import check_writable_folder, make_writable_folder
-from foldcli.pipeline.search.chains import LARGE_BATCH, ChainSearch, ChainStore
+from foldcli.pipeline.search.chain_search import LARGE_BATCH, ChainSearch, ChainStore
 from foldcli.pipeline.search.hit_texts import FoundHits, write_alignment
 from foldcli.pipeline.search.stage import SearchResult, SearchStage
 from foldcli.pipeline.search.stores import CacheStore

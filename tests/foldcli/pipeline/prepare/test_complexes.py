@@ -48,7 +48,7 @@ from foldcli.pipeline.prepare.feature_stage import FeatureStage
 from foldcli.pipeline.runs.prediction_plan import inspect_target
 from foldcli.pipeline.runs.run import run_targets
 from foldcli.pipeline.runs.state import RunSettings
-from foldcli.pipeline.search.chains import ChainSearch, ChainStore
+from foldcli.pipeline.search.chain_search import ChainSearch, ChainStore
 from foldcli.pipeline.search.searcher import LocalSearcher
 from foldcli.pipeline.search.stage import SearchStage
 from foldcli.pipeline.search.stores import CacheStore
