@@ -50,7 +50,7 @@ from foldcli.pipeline.runs.run import run_targets
 from foldcli.pipeline.runs.state import RunSettings
 from foldcli.pipeline.search.chain_search import ChainSearch, ChainStore
 from foldcli.pipeline.search.searcher import LocalSearcher
-from foldcli.pipeline.search.stage import SearchStage
+from foldcli.pipeline.search.stage import HitSearcher, SearchStage
 from foldcli.pipeline.search.stores import CacheStore
 from foldcli.pipeline.targets.alignment_request import AlignmentRequest
 from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
@@ -100,13 +100,16 @@ def run_settings(
     return RunSettings(output, FeatureSettings(out.parent / "cache"), predictor, identities)
 
 
-class CountingSearcher:
+class CountingSearcher(HitSearcher):
     """A database that counts the queries that it is searched with."""
 
     def __init__(self, searcher: LocalSearcher) -> None:
         self._searcher = searcher
-        self.checksums = searcher.checksums
         self.sequences: list[str] = []
+
+    @property
+    def checksums(self) -> dict[str, str]:
+        return self._searcher.checksums
 
     def search_many(
         self, queries: Sequence[FastaRecord], *arguments: Any
