@@ -62,7 +62,6 @@ from foldcli.search_runs.folder import print_alignment, write_alignments
 from foldcli.search_runs.settings import SearchRun
 from foldcli.search_runs.table import write_table
 from model.alphafold2.modules.config import MultimerConfig, model_config
-from model.alphafold2.recycling import MULTIMER_RECYCLING
 from model.prediction import Prediction
 from msa.alignments.files import parse_alignment
 from msa.alignments.m8 import DEFAULT_COLUMNS
@@ -240,11 +239,7 @@ def test_model_types_have_short_names() -> None:
 
 def test_multimer_settings_are_deepminds() -> None:
     multimer_settings = PredictSettings().for_multimer()
-    recycling = MULTIMER_RECYCLING
-    assert (multimer_settings.num_recycles, multimer_settings.recycle_early_stop_tolerance) == (
-        recycling.num_recycles,
-        recycling.early_stop_tolerance,
-    )
+    assert (multimer_settings.num_recycles, multimer_settings.recycle_early_stop_tolerance) == (20, 0.5)
     assert (multimer_settings.max_seq, multimer_settings.max_extra_seq) == (508, 2048)
 
 
