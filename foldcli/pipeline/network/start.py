@@ -141,10 +141,8 @@ def start(
         MissingError: there are no parameters; raised before torch is imported.
     """
     family = find_family(options.params)
-    sources, preload = (
-        family.sources(options, kinds or family.kinds(options, ())),
-        preload and family.has_network,
-    )
+    sources = family.sources(options, kinds or family.kinds(options, ()))
+    preload = preload and family.has_network
     set_triton_cache_folder()
     compilation = start_compilation(options, sources) if preload else None
     workers = _start_workers(processes.worker_devices, sources[0]) if preload else ()

@@ -45,7 +45,7 @@ from foldcli.pipeline.network.device import NetworkMemory
 from foldcli.pipeline.prepare.cached_features import CacheTask
 from foldcli.pipeline.prepare.complexes import ComplexStage
 from foldcli.pipeline.prepare.feature_stage import FeatureStage
-from foldcli.pipeline.runs.prediction_plan import inspect_target
+from foldcli.pipeline.runs.dry_run import inspect_target
 from foldcli.pipeline.runs.run import run_targets
 from foldcli.pipeline.runs.state import RunSettings
 from foldcli.pipeline.search.chain_search import ChainSearch, ChainStore
