@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import click
 
@@ -31,7 +31,6 @@ from foldcli.search_runs.settings import SearchRun
 from msa.alignments.files import Alignment, read_alignment
 
 if TYPE_CHECKING:
-    from foldcli.pipeline.search.stage import Searcher
     from foldcli.progress import Report
 
 T = TypeVar("T")
@@ -108,8 +107,7 @@ class Session:
             run = SearchRun(
                 sources,
                 settings,
-                # a session searches in this process
-                lambda: cast("Searcher", self._kept.open(search, options["device"])[0].searcher),
+                lambda: self._kept.open(search, options["device"])[0].searcher,
                 shard,
                 None,
                 options["overwrite"],

@@ -10,7 +10,7 @@ import click
 from foldcli.fingerprints import fingerprint
 from foldcli.options.common import MAX_SEED, value_or_default
 from foldcli.params.parameters import OLD_MULTIMER_TYPES, ModelType
-from model.alphafold2.modules.config import MultimerConfig
+from model.alphafold2.modules.config import MULTIMER_RECYCLES, MULTIMER_TOLERANCE, MultimerConfig
 from model.checkpoints.network_folder import InputSizes
 from model.prediction import EXTRAS, Extra
 from msa.base.digests import file_sha256
@@ -165,9 +165,8 @@ class PredictSettings(JobSettings):
     max_seq: int = 512
     max_extra_seq: int = 5120
     refine: bool = False
-    # the values of `model.alphafold2.recycling.MULTIMER_RECYCLING`, whose module imports torch
-    multimer_num_recycles: int = 20
-    multimer_tolerance: float = 0.5
+    multimer_num_recycles: int = MULTIMER_RECYCLES
+    multimer_tolerance: float = MULTIMER_TOLERANCE
     initial_guess: Path | None = None
     cyclic: tuple[str, ...] = ()
     msa_mask: float = 0.0

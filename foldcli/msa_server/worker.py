@@ -16,12 +16,9 @@ from foldcli.inputs.complexes import chain_query
 from foldcli.logs import logger
 from foldcli.msa_server.results import ResultFiles
 from foldcli.msa_server.tickets import Ticket, TicketJob, TicketQueue
-from foldcli.pipeline.search.chains import ChainSearch, ChainStore
+from foldcli.pipeline.search.chain_search import ChainSearch, ChainStore
 from foldcli.pipeline.search.hit_texts import alignment_text, table_text
-from foldcli.pipeline.search.search_process import ProcessSearcher
-from foldcli.pipeline.search.searcher import LocalSearcher
-from foldcli.pipeline.search.several_databases import JoinedSearcher, alone
-from foldcli.pipeline.search.stage import SearchStage
+from foldcli.pipeline.search.stage import DatabaseSearcher, SearchStage
 from foldcli.pipeline.search.stores import CacheStore
 from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
 from foldcli.pipeline.targets.locks import TargetLocks
@@ -55,28 +52,22 @@ class SearchStages:
     """
 
     database: TargetDatabase
-    all_databases: LocalSearcher | JoinedSearcher | ProcessSearcher
-    first: LocalSearcher | ProcessSearcher
+    all_databases: DatabaseSearcher
+    first: DatabaseSearcher
     cache: Path
     threads: int
 
     @classmethod
     def of(
-        cls,
-        database: TargetDatabase,
-        searcher: LocalSearcher | JoinedSearcher | ProcessSearcher,
-        cache: Path,
-        threads: int,
+        cls, database: TargetDatabase, searcher: DatabaseSearcher, cache: Path, threads: int
     ) -> "SearchStages":
         """Return the searches of opened databases."""
-        first = searcher.alone() if isinstance(searcher, ProcessSearcher) else alone(searcher)
-        return cls(database, searcher, first, cache, threads)
+        return cls(database, searcher, searcher.alone(), cache, threads)
 
     @property
     def drives_gpus(self) -> bool:
         """True if GPUs search."""
-        first = self.first
-        return first.drives_gpus if isinstance(first, ProcessSearcher) else first.engine.drives_gpus
+        return self.first.drives_gpus
 
     def stage(self, job: TicketJob) -> SearchStage:
         """Return the search for a ticket."""
@@ -95,7 +86,7 @@ class SearchStages:
         settings = AlignmentSettings(replace(FOLDING_SEARCH, threads=self.threads), row_filter)
         stage = SearchStage(self.first, settings, show_progress=False)
         query = check_query(self.database)
-        for _, _, found in stage.search_or_texts([(query.id, query)]):
+        for _, _, found in stage.search([(query.id, query)]):
             table_text(query, found)
             alignment_text(query, found, settings)
 

@@ -22,13 +22,13 @@ from foldcli.inputs.names import PROFILE_SUFFIXES
 from foldcli.inputs.queries import Query, read_named_queries
 from foldcli.logs import logger
 from foldcli.paths import check_writable_folder, make_writable_folder
-from foldcli.pipeline.search.chains import LARGE_BATCH, ChainSearch, ChainStore
+from foldcli.pipeline.search.chain_search import LARGE_BATCH, ChainSearch, ChainStore
 from foldcli.pipeline.search.hit_texts import FoundHits, write_alignment
 from foldcli.pipeline.search.stage import SearchResult, SearchStage
 from foldcli.pipeline.search.stores import CacheStore
 from foldcli.pipeline.targets.alignment_request import AlignmentRequest
 from foldcli.pipeline.targets.locks import TargetLocks
-from foldcli.search_runs.settings import SearchRun, profile_file
+from foldcli.search_runs.settings import SearchRun, profile_file, search_hits
 from foldcli.version import VERSION
 from msa.base.atomic import atomic_write
 from msa.base.digests import file_sha256
@@ -251,14 +251,14 @@ def print_alignment(run: SearchRun, file_format: str) -> None:
         _print_complex(run, query)
         return
     with profile_file(run.save_profile, run.settings.search.matrix) as on_profile:
-        for _, _, hits in run.stage().search([(name, query)], on_profile):
+        for _, hits in search_hits(run.stage(), [(name, query)], on_profile):
             write_alignment(sys.stdout, query, hits, run.settings, file_format)
 
 
 def _print_complex(run: SearchRun, target: Complex) -> None:
     chain_queries = [(chain.id, chain_query(chain)) for chain in target.distinct_chains().values()]
     texts = {}
-    for _, query, hits in run.stage().search(chain_queries):
+    for query, hits in search_hits(run.stage(), chain_queries):
         text = io.StringIO()
         write_alignment(text, query, hits, run.settings)
         texts[query.sequence] = text.getvalue().encode()

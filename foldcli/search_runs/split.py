@@ -13,6 +13,7 @@ from foldcli.inputs.queries import QuerySources, name_single_chains
 from foldcli.inputs.shard import Shard
 from foldcli.logs import logger
 from foldcli.pipeline.search.searcher import LocalSearcher
+from foldcli.pipeline.search.stage import HitSearcher
 from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
 from foldcli.progress import Progress, progress_bar
 from foldcli.version import VERSION
@@ -229,8 +230,8 @@ class SplitHits:
 
 
 @dataclass(frozen=True)
-class MergedSearcher:
-    """The merged results of the searches of all parts; see `foldcli.pipeline.search.stage.Searcher`."""
+class MergedSearcher(HitSearcher):
+    """The merged results of the searches of all parts."""
 
     hits: SplitHits
 

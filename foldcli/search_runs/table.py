@@ -15,7 +15,7 @@ from foldcli.inputs.queries import Query
 from foldcli.logs import logger
 from foldcli.outputs.resumable_table import PlainTable, Table, open_table
 from foldcli.pipeline.targets.alignment_request import AlignmentRequest
-from foldcli.search_runs.settings import SearchRun, profile_file
+from foldcli.search_runs.settings import SearchRun, profile_file, search_hits
 from foldcli.version import VERSION
 from msa.alignments.m8 import write_m8
 from msa.base.atomic import DiskFull, is_stream
@@ -59,7 +59,7 @@ def write_table(run: SearchRun, out: str, columns: Sequence[str]) -> None:
             if table.finished:
                 logger.info("%s: continuing after %d of %d queries", out, table.finished, len(queries))
             num_written = table.finished
-            for _, query, hits in stage.search(queries[table.finished :], on_profile):
+            for query, hits in search_hits(stage, queries[table.finished :], on_profile):
                 lines = io.StringIO()
                 write_m8(lines, query, hits, columns)
                 table.write(lines.getvalue(), hits.capped)

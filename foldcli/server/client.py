@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from foldcli.errors import ExitCode, ServerError, ServerLost
 from foldcli.logs import logger
+from foldcli.pipeline.search.stage import HitSearcher
 from foldcli.progress import Progress
 from foldcli.server.protocol import (
     MAX_MESSAGE_BYTES,
@@ -42,8 +43,8 @@ _HELLO_BYTES = 1 << 16
 _SILENT_SECONDS = 60
 
 
-class RemoteSearcher:
-    """A searcher whose database is in a server; see foldcli.pipeline.search.stage.Searcher.
+class RemoteSearcher(HitSearcher):
+    """A searcher whose database is in a server.
 
     Raises:
         InputError: the path is too long for a socket, or the peer is not a foldcli server.

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from foldcli.fingerprints import fingerprint
-from foldcli.pipeline.search.stage import SEARCH_BATCH, Searcher
+from foldcli.pipeline.search.stage import SEARCH_BATCH, HitSearcher
 from foldcli.progress import progress_bar
 from foldcli.version import VERSION
 from msa.alignments.alignment_filter import alignment_hits
@@ -26,7 +26,7 @@ _ROW_FILTER = AlignmentFilter(max_seq_id=0.95, diff=MAX_ROWS)
 
 
 def chain_alignments(
-    queries: Sequence[FastaRecord], searcher: Searcher, parts: Path, threads: int
+    queries: Sequence[FastaRecord], searcher: HitSearcher, parts: Path, threads: int
 ) -> Iterator[tuple[str, np.ndarray]]:
     """Yield the name and the alignment of each chain; equal sequences are searched once.
 
@@ -66,7 +66,7 @@ def chain_alignments(
         yield query.id, found[query.sequence]
 
 
-def _batch_key(batch: Sequence[FastaRecord], searcher: Searcher) -> str:
+def _batch_key(batch: Sequence[FastaRecord], searcher: HitSearcher) -> str:
     """Return the name of a batch, which depends on everything that its alignments depend on."""
     settings = [asdict(_SEARCH), asdict(_ROW_FILTER), MAX_ROWS]
     return fingerprint([VERSION, searcher.checksums, settings, [query.sequence for query in batch]])[:32]

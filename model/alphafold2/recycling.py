@@ -51,10 +51,6 @@ class RecyclingSettings:
     dropout: bool = False
 
 
-# DeepMind's settings for multimer networks
-MULTIMER_RECYCLING = RecyclingSettings(num_recycles=20, early_stop_tolerance=0.5)
-
-
 def ca_distance_change(before: torch.Tensor, after: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
     """Return the root mean square change of all CA distances, Å, as in ColabFold's tolerance.
 

@@ -49,7 +49,7 @@ from features.alphafold2.sampling import SamplingSettings, sample_features
 from foldcli import __main__ as foldcli_main
 from foldcli.commands import fold as fold_command
 from foldcli.params import verify
-from foldcli.pipeline.runs import prediction_plan, run
+from foldcli.pipeline.runs import prediction, run
 from foldcli.pipeline.search import search_process as searching
 from foldcli.pipeline.search import searcher
 from msa.alignments.files import parse_alignment
@@ -59,7 +59,7 @@ from tests.networks import tiny_parameters
 
 # of one model, the first one
 MORE_FILES = ("--save-recycles", "--save-all", "--zip", "--stop-at-score", "0")
-LOADED = (fold_command, verify, prediction_plan, run, searcher, engine)
+LOADED = (fold_command, verify, prediction, run, searcher, engine)
 UBIQUITIN = "MQIFVKTLTGKTITLEVEPSDTIENVKAKIQDKEGIPPDQQRLIFAGKQLEDGRTLSDYNIQKESTLHLVLRLRGG"
 OPTIONS = (
     *("--num-recycle", "0", "--fast", "--max-msa", "8:4"),

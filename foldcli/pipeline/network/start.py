@@ -123,7 +123,7 @@ def _warn_of_unused_devices(
 def start(
     options: NetworkOptions,
     preload: bool = True,
-    kinds: Sequence[str] = ("monomer",),
+    kinds: Sequence[str] = (),
     processes: Processes = Processes(),
     networks: dict[Any, Any] | None = None,
 ) -> Startup:
@@ -132,7 +132,8 @@ def start(
     Args:
         options: options of the network.
         preload: False if no prediction follows, as in a dry run.
-        kinds: families of networks that the targets need; see `Family.kinds`.
+        kinds: families of networks that the targets need; see `Family.kinds`. By default those of
+            a run without targets.
         processes: the processes to start.
         networks: see `Startup`.
 
@@ -140,7 +141,8 @@ def start(
         MissingError: there are no parameters; raised before torch is imported.
     """
     family = find_family(options.params)
-    sources, preload = family.sources(options, kinds), preload and family.has_network
+    sources = family.sources(options, kinds or family.kinds(options, ()))
+    preload = preload and family.has_network
     set_triton_cache_folder()
     compilation = start_compilation(options, sources) if preload else None
     workers = _start_workers(processes.worker_devices, sources[0]) if preload else ()

@@ -1,4 +1,4 @@
-"""The feature stage: deterministic features of a target, read from the feature cache or added to it."""
+"""Entries of the feature cache: deterministic features of a target, read or added."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

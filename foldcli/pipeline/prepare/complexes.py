@@ -1,4 +1,4 @@
-"""The feature stage of complexes: from an A3M file, the feature cache, or the searches of the chains."""
+"""Features of complexes: from an A3M file, the feature cache, or the searches of the chains."""
 
 from collections import OrderedDict
 from collections.abc import Collection, Mapping, Sequence
@@ -21,7 +21,7 @@ from foldcli.outputs.target import TargetRun
 from foldcli.outputs.templates import record_templates
 from foldcli.pipeline.prepare.cached_features import record_alignment_size, warn_of_missing_residues
 from foldcli.pipeline.prepare.template_stage import TargetTemplates, TemplateStage, templates_of_job
-from foldcli.pipeline.search.chains import ChainStore
+from foldcli.pipeline.search.chain_search import ChainStore
 from foldcli.pipeline.targets.layouts import layout_of
 from foldcli.pipeline.targets.settings import FeatureSettings
 from model.chains import chain_names, chain_slices

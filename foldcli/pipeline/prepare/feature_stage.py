@@ -27,7 +27,7 @@ from foldcli.pipeline.prepare.template_stage import (
     templates_of_chain,
     templates_of_job,
 )
-from foldcli.pipeline.search.chains import ChainStore
+from foldcli.pipeline.search.chain_search import ChainStore
 from foldcli.pipeline.search.stores import TargetStore
 from foldcli.pipeline.targets.layouts import layout_of
 from foldcli.pipeline.targets.settings import FeatureSettings

@@ -30,7 +30,7 @@ from foldcli.pipeline.runs.dry_run import (
     plan_targets,
     print_plan,
 )
-from foldcli.pipeline.search.chains import ChainSearch, ChainStore
+from foldcli.pipeline.search.chain_search import ChainSearch, ChainStore
 from foldcli.pipeline.search.searcher import DatabaseSource
 from foldcli.pipeline.search.several_databases import make_joined
 from foldcli.pipeline.search.stage import SearchStage

@@ -24,7 +24,7 @@ from foldcli.pipeline.prepare.feature_stage import FeatureStage
 from foldcli.pipeline.prepare.template_stage import TemplateStage
 from foldcli.pipeline.runs.cache_run import CacheRun
 from foldcli.pipeline.runs.dry_run import DONE, TO_DO, Inspection
-from foldcli.pipeline.search.chains import ChainStore
+from foldcli.pipeline.search.chain_search import ChainStore
 from foldcli.pipeline.search.stores import CacheStore
 from foldcli.pipeline.targets.alignment_request import AlignmentRequest
 from foldcli.pipeline.targets.settings import FeatureSettings, TemplateOptions

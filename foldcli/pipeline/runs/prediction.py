@@ -23,7 +23,7 @@ from foldcli.paths import cache_dir, check_writable_folder, make_writable_folder
 from foldcli.pipeline.network.start import Processes, Startup, start
 from foldcli.pipeline.prepare.template_stage import TemplateStage
 from foldcli.pipeline.results.relaxation import check_relaxation
-from foldcli.pipeline.runs.dry_run import database_heading
+from foldcli.pipeline.runs.dry_run import database_heading, print_prediction_plan
 from foldcli.pipeline.search.options import KeptState, SearchOptions
 from foldcli.pipeline.search.rna import RnaSearch
 from foldcli.pipeline.search.search_process import SearchProcess
@@ -269,8 +269,6 @@ def _print_plan(
     failures: Failures,
 ) -> None:
     """Print the plan of a run; raises the exceptions of `print_prediction_plan`."""
-    from foldcli.pipeline.runs.prediction_plan import print_prediction_plan  # imports torch
-
     headings: tuple[PlanHeading, ...] = ()
     if request.search is not None:
         database = request.search.open_existing(request.network.device)

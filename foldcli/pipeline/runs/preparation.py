@@ -1,21 +1,19 @@
 """The preparation of jobs: the selection of unfinished targets, and the random features of their models."""
 
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, TypeAlias
 
-from foldcli.families.base import AnyFamily
 from foldcli.families.settings import Job
-from foldcli.logs import logger
 from foldcli.outputs.target import TargetRun
-from foldcli.params.parameters import UNTRAINED
 from foldcli.pipeline.prepare.feature_stage import FeatureStage
 from foldcli.pipeline.prepare.template_stage import warn_of_unused_templates
 from foldcli.pipeline.processes.background import map_ahead, run_ahead
 from foldcli.pipeline.processes.shared_arrays import share_arrays
 from foldcli.pipeline.results.publishing import has_leftovers, remove_leftovers
 from foldcli.pipeline.runs.state import RunState
+from foldcli.pipeline.runs.target_facts import add_facts, warn_of_equal_seeds
 from foldcli.pipeline.targets.plan import TargetPlan
 from msa.base.errors import InputError
 
@@ -134,41 +132,13 @@ class JobPreparation:
         self._state.count_finished(target)
         return True
 
-    def _add_network_facts(
-        self, target: TargetRun, family: AnyFamily, plan: TargetPlan, inputs: Any, with_templates: bool
-    ) -> None:
-        """Add the facts about a network whose accuracy was measured, and log those of the target."""
-        if plan.finished is not None and not with_templates and "network" in plan.finished.facts:
-            # no templates are searched if all models are kept
-            target.facts["network"] = plan.finished.facts["network"]
-            return
-        source, templates = self._settings.predictor.sources[0], self._settings.templates
-        own_templates = bool(getattr(target.input, "templates", ()))
-        own_templates |= templates is not None and templates.from_user
-        facts = family.network_facts(source, inputs, self._settings.identities.settings, own_templates)
-        if facts is not None:
-            target.facts["network"] = facts
-            description = family.describe_network(source)
-            logger.info("%s: %s", target.name, facts["note"].removeprefix(f"{description} "))
-
-    def _warn_of_equal_seeds(
-        self, target: TargetRun, family: AnyFamily, plan: TargetPlan, inputs: Any
-    ) -> None:
-        """Warn if several seeds of a network get the same inputs."""
-        if len({job.seed for job in plan.jobs}) < 2:
-            return
-        samplings = [family.sampling(job, self._settings.predictor.settings) for job in plan.jobs]
-        warning = family.same_for_all_seeds(inputs, samplings)
-        if warning is not None and warning not in target.warnings:
-            target.warnings.append(warning)
-            logger.warning("%s: %s", target.name, warning)
-
     def _release_finished(self, target: TargetRun) -> None:
         remove_leftovers(target.files)
         target.discard_work()
         self._locks.release(target.files.lock_path)
 
     def _prepare_locked(self, target: TargetRun, hand_over: Callable[[Any], Any]) -> Iterator[TargetStep]:
+        """Yield the steps of a locked target, which fails with an exception."""
         try:
             plan = self.begin_target(target)
             if plan is None:
@@ -178,35 +148,46 @@ class JobPreparation:
                 target.predicted = True
                 return
             plan, jobs = plan.stage_kept_models(target.files)
-            if sum(len(job.tags) for job in jobs) < len(plan.models):
-                target.restore_memory_facts({} if plan.finished is None else plan.finished.facts)
-            # features are loaded even without jobs, because done.json contains their facts
-            family = self._settings.identities.family_of(target.input)
-            with_templates = any(family.uses_templates(job.source) for job in plan.jobs)
-            if plan.jobs and not with_templates:
-                warn_of_unused_templates(target.name, target.input, "none of the networks takes any")
-            inputs = family.inputs(target, self._features, with_templates)
-            if plan.finished is not None and "templates" in plan.finished.facts:
-                # the templates of the models that are kept
-                target.facts.setdefault("templates", plan.finished.facts["templates"])
-            if self._settings.predictor.is_untrained and UNTRAINED not in target.warnings:
-                target.warnings.append(UNTRAINED)
-            self._add_network_facts(target, family, plan, inputs, with_templates)
-            target.facts |= family.input_facts(inputs, self._settings.predictor.settings)
-            if not jobs:
+            # even without jobs, because done.json contains facts of the inputs
+            inputs = self._load_inputs(target, plan, jobs)
+            if jobs:
+                warn_of_equal_seeds(target, plan, inputs, self._settings)
+                yield from self._sample(target, plan, jobs, inputs, hand_over)
+            else:
                 yield TargetStep(target, plan, None, None, False, True)
-                return
-            self._warn_of_equal_seeds(target, family, plan, inputs)
-            settings, processes = self._settings.predictor.settings, self._settings.startup.sampling
-            draw = None if processes is None else processes.sample
-            previous: tuple[Any, Any] | None = None
-            for job in jobs:
-                if not target.is_open:
-                    return
-                sampling = family.sampling(job, settings)
-                if previous is None or previous[0] != sampling:
-                    previous = None  # freed before the next sample is made
-                    previous = sampling, hand_over(family.sample(inputs, job, settings, draw))
-                yield TargetStep(target, plan, job, previous[1], job is jobs[0], job is jobs[-1])
         except Exception as error:
             self._state.fail(target, error)
+
+    def _load_inputs(self, target: TargetRun, plan: TargetPlan, jobs: Sequence[Job]) -> Any:
+        """Return the inputs of a target's jobs, and add the target's facts; see `Family.inputs`."""
+        if sum(len(job.tags) for job in jobs) < len(plan.models):
+            target.restore_memory_facts({} if plan.finished is None else plan.finished.facts)
+        family = self._settings.identities.family_of(target.input)
+        with_templates = any(family.uses_templates(job.source) for job in plan.jobs)
+        if plan.jobs and not with_templates:
+            warn_of_unused_templates(target.name, target.input, "none of the networks takes any")
+        inputs = family.inputs(target, self._features, with_templates)
+        add_facts(target, plan, inputs, self._settings, with_templates)
+        return inputs
+
+    def _sample(
+        self,
+        target: TargetRun,
+        plan: TargetPlan,
+        jobs: Sequence[Job],
+        inputs: Any,
+        hand_over: Callable[[Any], Any],
+    ) -> Iterator[TargetStep]:
+        """Yield a step for each job; jobs with equal sampling in a row share a sample."""
+        family = self._settings.identities.family_of(target.input)
+        settings, processes = self._settings.predictor.settings, self._settings.startup.sampling
+        draw = None if processes is None else processes.sample
+        previous: tuple[Any, Any] | None = None
+        for job in jobs:
+            if not target.is_open:
+                return
+            sampling = family.sampling(job, settings)
+            if previous is None or previous[0] != sampling:
+                previous = None  # freed before the next sample is made
+                previous = sampling, hand_over(family.sample(inputs, job, settings, draw))
+            yield TargetStep(target, plan, job, previous[1], job is jobs[0], job is jobs[-1])

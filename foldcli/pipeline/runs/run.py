@@ -4,7 +4,7 @@ A run is a list of targets that pass through stages, each working on the whole l
 targets ahead of the next stage:
 
 1. search (`fold` only), in batches, in a thread            `targets.TargetSearch`,
-   chains of complexes before that                          `chains.ChainSearch`
+   chains of complexes before that                          `chain_search.ChainSearch`
 2. features, templates and random features, in a thread     `preparation.JobPreparation`
 3. the network, in the main thread                          `network_stage.NetworkStage`,
    or with several devices in a process for each,
@@ -52,7 +52,7 @@ from foldcli.pipeline.runs.network_stage import NetworkStage
 from foldcli.pipeline.runs.preparation import SAMPLES_AHEAD, JobPreparation
 from foldcli.pipeline.runs.several_devices import predict_in_workers
 from foldcli.pipeline.runs.state import RunSettings, RunState
-from foldcli.pipeline.search.chains import ChainSearch, ChainStore
+from foldcli.pipeline.search.chain_search import ChainSearch, ChainStore
 from foldcli.pipeline.search.stage import SearchStage
 from foldcli.pipeline.search.stores import CacheStore, TargetStore
 from foldcli.pipeline.search.targets import TargetSearch

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from foldcli.pipeline.search.search_process import ProcessSearcher, SearchProcess, needs_process
+from foldcli.pipeline.search.search_process import SearchProcess, needs_process
 from foldcli.pipeline.search.searcher import DatabaseSource
 from foldcli.pipeline.search.several_databases import make_joined
 from foldcli.pipeline.search.stage import Searcher, SearchStage
@@ -64,7 +64,7 @@ class SearchOptions:
         """
         source = self._source(device)
         database = source.open()
-        searcher: Searcher | ProcessSearcher
+        searcher: Searcher
         if process is None:
             searcher = make_joined(source, database, _GPU_SHARE)
         else:

@@ -73,8 +73,8 @@ class SearchHandler:
             self._searcher = several_databases.make_joined(source, source.open(), self._gpu_share)
         finally:
             logger.disabled = False
-        self._first = several_databases.alone(self._searcher)
-        return self._searcher.checksums, self._first.engine.drives_gpus
+        self._first = self._searcher.alone()
+        return self._searcher.checksums, self._first.drives_gpus
 
     def _start_gpu(self) -> GpuProcess | None:
         """Open the GPUs while numpy is imported; for many searches the only one in a process of its own."""

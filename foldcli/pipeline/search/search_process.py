@@ -21,10 +21,10 @@ from msa.io.fasta import FastaRecord
 
 if TYPE_CHECKING:
     from foldcli.pipeline.search.hit_texts import FoundHits, HitTexts
-    from foldcli.pipeline.search.searcher import LocalSearcher
-    from foldcli.pipeline.search.several_databases import JoinedSearcher
+    from foldcli.pipeline.search.stage import DatabaseSearcher
     from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
     from msa.database.database import TargetDatabase
+    from msa.engines.engine import ProfileCallback
 
 T = TypeVar("T")
 
@@ -74,8 +74,8 @@ class SearchProcess:
         self._opened = self.service.request("open")
 
     def open(
-        self, database: "TargetDatabase", open_here: "Callable[[], LocalSearcher | JoinedSearcher]"
-    ) -> "ProcessSearcher | LocalSearcher | JoinedSearcher":
+        self, database: "TargetDatabase", open_here: "Callable[[], DatabaseSearcher]"
+    ) -> "DatabaseSearcher":
         """Return a searcher of this process, or one in the calling process if this one cannot search."""
         try:
             checksums, drives_gpus = _wait_for(self._opened.result)
@@ -95,7 +95,7 @@ class SearchProcess:
         progress: Progress,
         with_further: bool = True,
     ) -> "Iterator[HitTexts]":
-        """Yield the texts of each query's hits, in order; see `ProcessSearcher.search_texts`.
+        """Yield the texts of each query's hits, in order; see `ProcessSearcher.find_hits`.
 
         Args:
             queries: the queries.
@@ -144,7 +144,7 @@ def _wait_for(get: Callable[[float], T]) -> T:
 
 
 class ProcessSearcher:
-    """A database that a process searches for the runs of `foldcli.pipeline.search.stage.SearchStage`.
+    """A database that a process searches; see `foldcli.pipeline.search.stage.Searcher`.
 
     If the process ends, for example for lack of memory, the calling process searches instead.
     """
@@ -153,20 +153,18 @@ class ProcessSearcher:
         self,
         database: "TargetDatabase",
         process: SearchProcess,
-        open_here: "Callable[[], LocalSearcher | JoinedSearcher]",
+        open_here: "Callable[[], DatabaseSearcher]",
         drives_gpus: bool,
         with_further: bool = True,
     ) -> None:
         self._database, self._process, self._open_here = database, process, open_here
         self.drives_gpus, self._with_further = drives_gpus, with_further
-        self._here: LocalSearcher | JoinedSearcher | None = None
+        self._here: DatabaseSearcher | None = None
 
     def alone(self) -> "ProcessSearcher":
-        """Return a searcher without the companions; see `several_databases.alone`."""
-        from foldcli.pipeline.search.several_databases import alone  # imports numpy
-
+        """Return a searcher of the first database as if there were no others."""
         database, here = self._database.with_companions(()), self._open_here
-        return ProcessSearcher(database, self._process, lambda: alone(here()), self.drives_gpus, False)
+        return ProcessSearcher(database, self._process, lambda: here().alone(), self.drives_gpus, False)
 
     def close(self) -> None:
         """End the process."""
@@ -177,10 +175,14 @@ class ProcessSearcher:
         """SHA-256 of the database's parts."""
         return self._database.checksums
 
-    def search_texts(
-        self, queries: Sequence[FastaRecord], settings: "AlignmentSettings", progress: Progress | None = None
+    def find_hits(
+        self,
+        queries: Sequence[FastaRecord],
+        settings: "AlignmentSettings",
+        progress: Progress | None = None,
+        on_profile: "ProfileCallback | None" = None,
     ) -> "Iterator[tuple[FastaRecord, FoundHits]]":
-        """Yield each query with its hits as they are found, in order.
+        """Yield each query with the texts of its hits as they are found, in order; ignore `on_profile`.
 
         Raises:
             InputError: a query is too short, or a file of the database has changed since it was opened.
@@ -196,4 +198,4 @@ class ProcessSearcher:
             except SearchProcessEnded as error:
                 logger.warning("%s; the main process searches instead", error)
                 self._here = self._open_here()
-        yield from self._here.search_many(queries[searched:], settings.search, progress)
+        yield from self._here.find_hits(queries[searched:], settings, progress)

@@ -8,6 +8,7 @@ from typing import Literal, TypeVar
 from foldcli.logs import logger
 from foldcli.paths import cache_dir
 from foldcli.pipeline.search.gpu_opening import max_gpu_bytes
+from foldcli.pipeline.search.stage import HitSearcher
 from foldcli.process_state import set_numba_cache_folder
 from foldcli.progress import CompilationProgress, Progress, progress_bar
 from msa.base.atomic import writing_cache
@@ -31,8 +32,8 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class LocalSearcher:
-    """A database and a search engine in this process; see `foldcli.pipeline.search.stage.Searcher`.
+class LocalSearcher(HitSearcher):
+    """A database and a search engine in this process.
 
     Args:
         engine: the search engine; hits do not depend on it.
@@ -45,6 +46,15 @@ class LocalSearcher:
     def checksums(self) -> dict[str, str]:
         """SHA-256 of the database's parts."""
         return self.database.checksums
+
+    @property
+    def drives_gpus(self) -> bool:
+        """True if GPUs search."""
+        return self.engine.drives_gpus
+
+    def alone(self) -> "LocalSearcher":
+        """Return a searcher of the database as if it had no companions."""
+        return LocalSearcher(self.database.with_companions(()), self.engine)
 
     def search_many(
         self,
@@ -91,8 +101,8 @@ class LocalSearcher:
 
 
 @dataclass(frozen=True)
-class ExactSearcher:
-    """A database that is searched for exact occurrences; see `foldcli.pipeline.search.stage.Searcher`."""
+class ExactSearcher(HitSearcher):
+    """A database that is searched for exact occurrences."""
 
     database: TargetDatabase
 

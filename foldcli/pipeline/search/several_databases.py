@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from foldcli.pipeline.search.searcher import DatabaseSource, LocalSearcher, open_search_engine
+from foldcli.pipeline.search.stage import HitSearcher
 from foldcli.progress import Progress
 from msa.database.database import TargetDatabase
 from msa.engines.engine import ProfileCallback
@@ -20,8 +21,8 @@ _JOINED_QUERIES = 256
 
 
 @dataclass(frozen=True)
-class JoinedSearcher:
-    """Several databases; see `foldcli.pipeline.search.stage.Searcher`.
+class JoinedSearcher(HitSearcher):
+    """Several databases.
 
     The iterations of a search use the first database. The profile of the last one then searches the others
     once, and their hits follow those of the first database. E-values refer to the sequences of all.
@@ -33,6 +34,15 @@ class JoinedSearcher:
     def checksums(self) -> dict[str, str]:
         """SHA-256 of the parts of all databases."""
         return self.searchers[0].checksums
+
+    @property
+    def drives_gpus(self) -> bool:
+        """True if GPUs search."""
+        return self.searchers[0].drives_gpus
+
+    def alone(self) -> LocalSearcher:
+        """Return a searcher of the first database as if there were no others."""
+        return self.searchers[0].alone()
 
     def search_many(
         self,
@@ -94,12 +104,6 @@ def _join_hits(parts: Sequence[Hits], sizes: Sequence[int]) -> Hits:
     ]
     joined = parts[0] if not hits else hits[0] if len(hits) == 1 else concatenate_hits(hits)
     return replace(joined, capped=any(part.capped for part in parts))
-
-
-def alone(searcher: LocalSearcher | JoinedSearcher) -> LocalSearcher:
-    """Return a searcher of the first database as if there were no others."""
-    first = searcher.searchers[0] if isinstance(searcher, JoinedSearcher) else searcher
-    return LocalSearcher(first.database.with_companions(()), first.engine)
 
 
 def open_joined(source: DatabaseSource) -> LocalSearcher | JoinedSearcher:

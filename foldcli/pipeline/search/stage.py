@@ -1,6 +1,7 @@
 """The search stage: search with queries, and store the alignments of their hits."""
 
 import logging
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
@@ -9,8 +10,7 @@ from foldcli.errors import ServerLost
 from foldcli.inputs.complexes import Complex
 from foldcli.logs import logger
 from foldcli.pipeline.processes.background import map_in_threads
-from foldcli.pipeline.search.hit_texts import FoundHits, HitTexts
-from foldcli.pipeline.search.search_process import ProcessSearcher
+from foldcli.pipeline.search.hit_texts import FoundHits
 from foldcli.pipeline.targets.alignment_request import AlignmentRequest
 from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
 from foldcli.progress import Progress, progress_bar
@@ -26,13 +26,40 @@ SEARCH_BATCH = 64
 
 
 class Searcher(Protocol):
-    """A database that can be searched, in this process or in a server."""
+    """A database that can be searched, in this process, in another one or in a server."""
 
     @property
     def checksums(self) -> dict[str, str]:
         """SHA-256 of the database's parts, which identify its content."""
         ...
 
+    def find_hits(
+        self,
+        queries: Sequence[FastaRecord],
+        settings: AlignmentSettings,
+        progress: Progress | None = None,
+        on_profile: ProfileCallback | None = None,
+    ) -> Iterator[tuple[FastaRecord, FoundHits]]:
+        """Yield each query with its hits, or with their texts, as they are found, in order.
+
+        Args:
+            queries: the queries.
+            settings: settings of the search and of the alignments of texts.
+            progress: see `msa.search.database_search`.
+            on_profile: called with a query and its last profile, before its hits are yielded; not by
+                searchers in other processes.
+        """
+        ...
+
+    def close(self) -> None:
+        """Release the GPU memory of a process that searches; no search may follow."""
+        ...
+
+
+class HitSearcher(Searcher, Protocol):
+    """A searcher that makes no texts; a base class."""
+
+    @abstractmethod
     def search_many(
         self,
         queries: Sequence[FastaRecord],
@@ -41,6 +68,32 @@ class Searcher(Protocol):
         on_profile: ProfileCallback | None = None,
     ) -> Iterator[tuple[FastaRecord, Hits]]:
         """Yield each query with its hits as they are found, in order; see `msa.search.database_search`."""
+
+    def find_hits(
+        self,
+        queries: Sequence[FastaRecord],
+        settings: AlignmentSettings,
+        progress: Progress | None = None,
+        on_profile: ProfileCallback | None = None,
+    ) -> Iterator[tuple[FastaRecord, Hits]]:
+        """Yield each query with its hits; see `Searcher`."""
+        return self.search_many(queries, settings.search, progress, on_profile)
+
+    def close(self) -> None:
+        """Do nothing: this process keeps the database open."""
+        return None
+
+
+class DatabaseSearcher(Searcher, Protocol):
+    """A searcher of databases of this machine."""
+
+    @property
+    def drives_gpus(self) -> bool:
+        """True if GPUs search."""
+        ...
+
+    def alone(self) -> "DatabaseSearcher":
+        """Return a searcher of the first database as if there were no others."""
         ...
 
 
@@ -75,14 +128,14 @@ class SearchStage:
     """Searches of one database with the same settings.
 
     Args:
-        searcher: the database; a process for the searches of a run only stores alignments (`run`).
+        searcher: the database.
         log_level: level of the log line with each query's number of hits.
         progress: called instead of drawing a bar.
         write_threads: threads that store alignments; 0 for the thread that searches, which alone leaves no
             unfinished file when it is interrupted.
     """
 
-    searcher: Searcher | ProcessSearcher
+    searcher: Searcher
     settings: AlignmentSettings
     log_level: int = logging.DEBUG
     show_progress: bool = True
@@ -96,45 +149,28 @@ class SearchStage:
 
     def close(self) -> None:
         """Release the GPU memory of a process that searches; no search may follow."""
-        if isinstance(self.searcher, ProcessSearcher):
-            self.searcher.close()
+        self.searcher.close()
 
     def search(
         self,
         queries: Sequence[tuple[str, FastaRecord]],
         on_profile: ProfileCallback | None = None,
         progress: Progress | None = None,
-    ) -> Iterator[tuple[str, FastaRecord, Hits]]:
-        """Yield the name, query and hits of each query, in order, as they are found.
+    ) -> Iterator[tuple[str, FastaRecord, FoundHits]]:
+        """Yield the name, query and hits of each query, in order, as they are found; see `Searcher`.
 
         Args:
             queries: names and queries.
             on_profile: called with a query and its last profile, before its hits are yielded.
             progress: see `msa.search.database_search`; None draws a bar, if the stage shows one.
         """
-        for name, query, found in self.search_or_texts(queries, on_profile, progress):
-            # only runs and servers have a process, which makes texts
-            assert not isinstance(found, HitTexts)
-            yield name, query, found
-
-    def search_or_texts(
-        self,
-        queries: Sequence[tuple[str, FastaRecord]],
-        on_profile: ProfileCallback | None = None,
-        progress: Progress | None = None,
-    ) -> Iterator[tuple[str, FastaRecord, FoundHits]]:
-        """Yield as `search`; instead of hits their texts, if a process searches."""
         progress = progress or self.progress
         if progress is None and self.show_progress:
             with progress_bar("search", "targets") as bar:
-                yield from self.search_or_texts(queries, on_profile, bar)
+                yield from self.search(queries, on_profile, bar)
             return
         records = [query for _, query in queries]
-        results: Iterator[tuple[FastaRecord, FoundHits]]
-        if isinstance(self.searcher, ProcessSearcher):
-            results = self.searcher.search_texts(records, self.settings, progress)
-        else:
-            results = self.searcher.search_many(records, self.settings.search, progress, on_profile)
+        results = self.searcher.find_hits(records, self.settings, progress, on_profile)
         for (name, _), (query, hits) in zip(queries, results, strict=True):
             logger.log(self.log_level, "%s: %d hits", name, len(hits))
             yield name, query, hits
@@ -166,7 +202,7 @@ class SearchStage:
         while queries:
             searched = 0
             try:
-                for result in self._map(write, self.search_or_texts(queries, on_profile, progress)):
+                for result in self._map(write, self.search(queries, on_profile, progress)):
                     searched += 1
                     yield result
             except ServerLost:

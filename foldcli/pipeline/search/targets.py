@@ -1,4 +1,4 @@
-"""The search stage of a run: its sequences are searched in batches, ahead of the other stages."""
+"""Searches for the sequences of a run, in batches ahead of the other stages."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from features.templates.library.library import EMBEDDED, SEQUENCES
-from foldcli.families.registry import with_params
+from foldcli.families.registry import find_family, with_params
 from foldcli.families.settings import NetworkOptions
 from foldcli.logs import logger
 from foldcli.params.openfold3 import openfold3_folder
@@ -42,7 +42,7 @@ def with_default_method(
     requested = network.params is not None or "FOLDCLI_PARAMS" in os.environ
     method = default_method()
     can_copy = templates is not None and network.gpus_per_target == 1
-    is_possible = "monomer" in kinds and (can_copy or method != TEMPLATE)
+    is_possible = find_family(network.params).name in kinds and (can_copy or method != TEMPLATE)
     if requested or not is_possible or _has_alphafold2_folder():
         return network
     logger.warning(

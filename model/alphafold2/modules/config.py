@@ -116,6 +116,11 @@ class StructureConfig:
     separate_projections: bool = False
 
 
+# DeepMind's settings of recycling for multimer networks; see `model.alphafold2.recycling.RecyclingSettings`
+MULTIMER_RECYCLES = 20
+MULTIMER_TOLERANCE = 0.5
+
+
 @dataclass(frozen=True)
 class MultimerConfig:
     """Sizes of the samples that an AlphaFold-Multimer network draws from the alignment in each pass.

@@ -23,8 +23,7 @@ from foldcli.params.parameters import TEMPLATE, TEMPLATE_COPY, UNTRAINED
 from foldcli.pipeline.network.device import NetworkMemory
 from foldcli.pipeline.network.predictor import Predictor
 from foldcli.pipeline.prepare.template_stage import TemplateStage
-from foldcli.pipeline.runs.dry_run import DONE
-from foldcli.pipeline.runs.prediction_plan import estimator, inspect_target
+from foldcli.pipeline.runs.dry_run import DONE, estimator, inspect_target
 from foldcli.pipeline.runs.run import run_targets
 from foldcli.pipeline.runs.state import RunSettings
 from foldcli.pipeline.targets.identity import TargetIdentities

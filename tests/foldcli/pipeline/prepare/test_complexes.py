@@ -45,12 +45,12 @@ from foldcli.pipeline.network.device import NetworkMemory
 from foldcli.pipeline.prepare.cached_features import CacheTask
 from foldcli.pipeline.prepare.complexes import ComplexStage
 from foldcli.pipeline.prepare.feature_stage import FeatureStage
-from foldcli.pipeline.runs.prediction_plan import inspect_target
+from foldcli.pipeline.runs.dry_run import inspect_target
 from foldcli.pipeline.runs.run import run_targets
 from foldcli.pipeline.runs.state import RunSettings
-from foldcli.pipeline.search.chains import ChainSearch, ChainStore
+from foldcli.pipeline.search.chain_search import ChainSearch, ChainStore
 from foldcli.pipeline.search.searcher import LocalSearcher
-from foldcli.pipeline.search.stage import SearchStage
+from foldcli.pipeline.search.stage import HitSearcher, SearchStage
 from foldcli.pipeline.search.stores import CacheStore
 from foldcli.pipeline.targets.alignment_request import AlignmentRequest
 from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
@@ -62,7 +62,6 @@ from foldcli.search_runs.folder import print_alignment, write_alignments
 from foldcli.search_runs.settings import SearchRun
 from foldcli.search_runs.table import write_table
 from model.alphafold2.modules.config import MultimerConfig, model_config
-from model.alphafold2.recycling import MULTIMER_RECYCLING
 from model.prediction import Prediction
 from msa.alignments.files import parse_alignment
 from msa.alignments.m8 import DEFAULT_COLUMNS
@@ -100,13 +99,16 @@ def run_settings(
     return RunSettings(output, FeatureSettings(out.parent / "cache"), predictor, identities)
 
 
-class CountingSearcher:
+class CountingSearcher(HitSearcher):
     """A database that counts the queries that it is searched with."""
 
     def __init__(self, searcher: LocalSearcher) -> None:
         self._searcher = searcher
-        self.checksums = searcher.checksums
         self.sequences: list[str] = []
+
+    @property
+    def checksums(self) -> dict[str, str]:
+        return self._searcher.checksums
 
     def search_many(
         self, queries: Sequence[FastaRecord], *arguments: Any
@@ -237,11 +239,7 @@ def test_model_types_have_short_names() -> None:
 
 def test_multimer_settings_are_deepminds() -> None:
     multimer_settings = PredictSettings().for_multimer()
-    recycling = MULTIMER_RECYCLING
-    assert (multimer_settings.num_recycles, multimer_settings.recycle_early_stop_tolerance) == (
-        recycling.num_recycles,
-        recycling.early_stop_tolerance,
-    )
+    assert (multimer_settings.num_recycles, multimer_settings.recycle_early_stop_tolerance) == (20, 0.5)
     assert (multimer_settings.max_seq, multimer_settings.max_extra_seq) == (508, 2048)
 
 

@@ -16,7 +16,7 @@ from foldcli.outputs.layout import TargetFiles
 from foldcli.params.parameters import find_parameters
 from foldcli.pipeline.network.device import NetworkMemory
 from foldcli.pipeline.network.predictor import Predictor
-from foldcli.pipeline.runs.prediction_plan import inspect_target
+from foldcli.pipeline.runs.dry_run import inspect_target
 from foldcli.pipeline.runs.run import run_targets
 from foldcli.pipeline.runs.state import RunSettings
 from foldcli.pipeline.search.searcher import LocalSearcher

@@ -86,11 +86,11 @@ def test_hits_are_those_of_a_search_in_this_process(folder: Path, text_processes
     searcher = opened(SearchProcess(str(folder), "cpu", 0.5, (), text_processes), folder)
     assert searcher.checksums == here(folder).checksums
     steps: list[tuple[int, int | None]] = []
-    found = list(searcher.search_texts(QUERIES, SETTINGS, lambda n, total: steps.append((n, total))))
+    found = list(searcher.find_hits(QUERIES, SETTINGS, lambda n, total: steps.append((n, total))))
     assert_equal(found, folder, QUERIES)
     assert all(isinstance(hits, HitTexts) for _, hits in found)
     assert steps and all(total == 6 for _, total in steps)
-    assert_equal(list(searcher.search_texts(QUERIES[1:], SETTINGS)), folder, QUERIES[1:])
+    assert_equal(list(searcher.find_hits(QUERIES[1:], SETTINGS)), folder, QUERIES[1:])
 
 
 def test_texts_of_processes(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,7 +121,7 @@ def test_gpu_of_this_process_is_searched_by_another(folder: Path) -> None:
 
     assert allows_several_processes(0) and not allows_several_processes(99)
     searcher = opened(SearchProcess(str(folder), "auto", 0.5), folder)
-    assert_equal(list(searcher.search_texts(QUERIES, SETTINGS)), folder, QUERIES)
+    assert_equal(list(searcher.find_hits(QUERIES, SETTINGS)), folder, QUERIES)
 
 
 def test_several_databases_or_the_first_alone(folder: Path, tmp_path: Path) -> None:
@@ -134,26 +134,26 @@ def test_several_databases_or_the_first_alone(folder: Path, tmp_path: Path) -> N
     assert isinstance(both, ProcessSearcher) and both.checksums == open_joined(source).checksums
     for searcher, expected in ((both, open_joined(source)), (both.alone(), here(folder))):
         reference = dict(expected.search_many(QUERIES, SETTINGS.search))
-        for query, found in searcher.search_texts(QUERIES, SETTINGS):
+        for query, found in searcher.find_hits(QUERIES, SETTINGS):
             assert table_text(query, found) == table_text(query, reference[query])
     process.close()
-    ((_, hits),) = both.alone().search_texts(QUERIES[:1], SETTINGS)
+    ((_, hits),) = both.alone().find_hits(QUERIES[:1], SETTINGS)
     assert len(hits) == 3
 
 
 def test_search_that_is_given_up_does_not_disturb_the_next_one(folder: Path) -> None:
     searcher = opened(SearchProcess(str(folder), "cpu", 0.5), folder)
-    results = searcher.search_texts(QUERIES, SETTINGS)
+    results = searcher.find_hits(QUERIES, SETTINGS)
     next(results)
     del results
-    assert_equal(list(searcher.search_texts(QUERIES[1:], SETTINGS)), folder, QUERIES[1:])
+    assert_equal(list(searcher.find_hits(QUERIES[1:], SETTINGS)), folder, QUERIES[1:])
 
 
 def test_error_of_a_query_is_raised_and_the_next_search_works(folder: Path) -> None:
     searcher = opened(SearchProcess(str(folder), "cpu", 0.5), folder)
     with pytest.raises(InputError, match="has 1 residue"):
-        list(searcher.search_texts([FastaRecord("short", "A")], SETTINGS))
-    assert_equal(list(searcher.search_texts(QUERIES, SETTINGS)), folder, QUERIES)
+        list(searcher.find_hits([FastaRecord("short", "A")], SETTINGS))
+    assert_equal(list(searcher.find_hits(QUERIES, SETTINGS)), folder, QUERIES)
 
 
 def test_this_process_searches_if_the_other_one_hangs(
@@ -164,7 +164,7 @@ def test_this_process_searches_if_the_other_one_hangs(
     monkeypatch.setattr("foldcli.pipeline.search.search_process._LONG_SILENCE", 0.1)
     monkeypatch.setattr("foldcli.pipeline.search.search_process._MAX_SILENCE", 0.2)
     os.kill(process.service.process.pid, signal.SIGSTOP)
-    assert_equal(list(searcher.search_texts(QUERIES, SETTINGS)), folder, QUERIES)
+    assert_equal(list(searcher.find_hits(QUERIES, SETTINGS)), folder, QUERIES)
     assert [record.getMessage() for record in logged] == [
         "the process of the searches does not answer; the main process searches instead"
     ]
@@ -177,7 +177,7 @@ def test_this_process_searches_if_the_other_one_has_ended(
     process = SearchProcess(str(folder), "cpu", 0.5)
     searcher = opened(process, folder)
     queries = QUERIES * 100  # more than are finished until the signal
-    results = searcher.search_texts(queries, SETTINGS)
+    results = searcher.find_hits(queries, SETTINGS)
     first = next(results)
     os.kill(process.service.process.pid, signal.SIGKILL)
     process.service.wait()
@@ -186,7 +186,7 @@ def test_this_process_searches_if_the_other_one_has_ended(
     assert [record.getMessage() for record in logged] == [
         "the process of the searches has ended with exit code -9; the main process searches instead"
     ]
-    assert_equal(list(searcher.search_texts(QUERIES, SETTINGS)), folder, QUERIES)
+    assert_equal(list(searcher.find_hits(QUERIES, SETTINGS)), folder, QUERIES)
 
 
 def test_this_process_searches_if_the_other_one_cannot_open_the_device(folder: Path) -> None:
@@ -207,14 +207,14 @@ def test_signals_of_schedulers_do_not_end_the_process_before_its_owner(folder: P
     searcher = opened(process, folder)
     for number in signal.SIGTERM, signal.SIGINT:
         os.kill(process.service.process.pid, number)
-    assert_equal(list(searcher.search_texts(QUERIES, SETTINGS)), folder, QUERIES)
+    assert_equal(list(searcher.find_hits(QUERIES, SETTINGS)), folder, QUERIES)
     assert process.service.process.poll() is None
 
 
 def test_process_ends_with_its_owner_and_in_the_middle_of_a_search(folder: Path) -> None:
     process = SearchProcess(str(folder), "cpu", 0.5)
     searcher = opened(process, folder)
-    next(searcher.search_texts(QUERIES * 2000, SETTINGS))
+    next(searcher.find_hits(QUERIES * 2000, SETTINGS))
     process.service.close()
     assert process.service.process.returncode == 0
     another = SearchProcess(str(folder), "cpu", 0.5)

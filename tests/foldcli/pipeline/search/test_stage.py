@@ -13,7 +13,7 @@ from foldcli.outputs.done import DoneRecord
 from foldcli.outputs.layout import FileKind, LayoutName, TargetFiles
 from foldcli.outputs.model_files import ModelResult
 from foldcli.outputs.target import TargetRun
-from foldcli.pipeline.search.chains import LARGE_BATCH, ChainSearch, ChainStore
+from foldcli.pipeline.search.chain_search import LARGE_BATCH, ChainSearch, ChainStore
 from foldcli.pipeline.search.hit_texts import FoundHits
 from foldcli.pipeline.search.searcher import LocalSearcher
 from foldcli.pipeline.search.stage import SearchStage

@@ -1,6 +1,5 @@
 """Tests of multimer networks: recycling with samples of their own, chains, templates, precision."""
 
-from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -14,7 +13,7 @@ from model.alphafold2.multimer.draws import PhiloxMsaDraws
 from model.alphafold2.multimer.embedders import RelativeEncoding
 from model.alphafold2.multimer.inputs import MultimerInputs
 from model.alphafold2.network import AlphaFold
-from model.alphafold2.recycling import MULTIMER_RECYCLING, RecyclingSettings, ca_distance_change, predict
+from model.alphafold2.recycling import RecyclingSettings, ca_distance_change, predict
 from model.checkpoints.alphafold2 import build_network
 from model.planning.memory_plan import PassSize, plan_memory
 from msa.alignments.complex_a3m import parse_complex_a3m
@@ -74,10 +73,9 @@ def test_seed_determines_the_prediction(tiny_multimer: AlphaFold, complex_featur
 
 
 def test_twenty_recycles_stop_early(tiny_multimer: AlphaFold, complex_features: Arrays) -> None:
-    assert (MULTIMER_RECYCLING.num_recycles, MULTIMER_RECYCLING.early_stop_tolerance) == (20, 0.5)
     done: list[int] = []
     prediction = predict(
-        tiny_multimer, complex_features, replace(MULTIMER_RECYCLING, early_stop_tolerance=1e9),
+        tiny_multimer, complex_features, RecyclingSettings(20, early_stop_tolerance=1e9),
         lambda passes, total: done.append(passes),
     )  # fmt: skip
     assert prediction.num_recycles == 1 and done == [1, 2]

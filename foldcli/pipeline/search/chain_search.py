@@ -1,4 +1,4 @@
-"""The search stage of complexes: each distinct chain is searched once for all complexes of a run.
+"""Searches for the chains of complexes: each distinct chain once for all complexes of a run.
 
 The alignments of chains are stored in the feature cache by fingerprint, where later runs with the same chains
 find them. While a run searches a chain, it holds the chain's lock.
