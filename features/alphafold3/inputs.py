@@ -12,7 +12,7 @@ from features.assembly.atoms import Atoms, build_atoms
 from features.assembly.job import MoleculeJob
 from features.assembly.tokens import Tokens, build_tokens
 from features.chemistry.conformers import Conformer, ConformerGenerator
-from features.chemistry.errors import InvalidMolecule
+from features.chemistry.molecules import InvalidMolecule
 from msa.base.errors import InputError
 from msa.base.network_inputs import ALL_ATOM
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from features.alphafold3.tokens import one_hot
 from features.assembly.atoms import Atoms
-from features.chemistry import elements
+from features.chemistry.components import ELEMENT_CLASSES, element_class
 from features.chemistry.conformers import Conformer
 
 _NAME_LENGTH = 4
@@ -23,11 +23,11 @@ def reference_features(
         positions.append(move_randomly(conformer.positions[molecule.kept], mask, rotations))
         masks.append(mask)
         charges.append(conformer.charges[molecule.kept])
-    element = np.array([elements.element_class(symbol) for symbol in atoms.element])
+    element = np.array([element_class(symbol) for symbol in atoms.element])
     return {
         "ref_pos": np.concatenate(positions),
         "ref_mask": np.concatenate(masks).astype(np.int32),
-        "ref_element": one_hot(element, elements.CLASSES),
+        "ref_element": one_hot(element, ELEMENT_CLASSES),
         "ref_charge": np.concatenate(charges).astype(np.float32),
         "ref_atom_name_chars": one_hot(_name_characters(atoms.name), _CHARACTERS),
         "ref_space_uid": atoms.molecule.astype(np.int32),

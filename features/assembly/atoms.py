@@ -11,11 +11,14 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from features.assembly.job import Bond, BondedAtom, Ligand, MoleculeJob, Polymer
-from features.chemistry.components import Component, parse_components, read_component
-from features.chemistry.errors import InvalidMolecule, UnknownAtom, UnknownComponent
-from features.chemistry.molecules import join_components, parse_smiles
+from features.chemistry.components import Component, UnknownComponent, parse_components, read_component
+from features.chemistry.molecules import InvalidMolecule, join_components, parse_smiles
 from features.chemistry.residue_classes import LEAVING_ATOMS, MoleculeKind, component_code
 from msa.base.errors import InputError
+
+
+class UnknownAtom(InputError):
+    """An atom that a residue does not have."""
 
 
 @dataclass(eq=False)

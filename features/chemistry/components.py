@@ -4,15 +4,15 @@ The dictionary comes with biotite. Hydrogens are left out everywhere, as the net
 """
 
 import functools
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 import gemmi
 import numpy as np
 from biotite.structure.info import get_from_ccd
 
-from features.chemistry.elements import HYDROGENS
-from features.chemistry.errors import UnknownComponent
 from msa.base.errors import InputError
 from msa.io.structures import GEMMI_LOCATION
 
@@ -20,6 +20,36 @@ _BOND_ORDERS = {"SING": 1, "DOUB": 2, "TRIP": 3, "QUAD": 4}
 _PEPTIDE_TYPES = frozenset({"PEPTIDE LINKING", "L-PEPTIDE LINKING", "D-PEPTIDE LINKING"})
 _MAX_CHARGE = 20
 _NUCLEOTIDE_TYPES = frozenset({"RNA LINKING", "DNA LINKING"})
+
+_HYDROGENS = frozenset({"H", "D"})
+_SYMBOLS = [gemmi.Element(number).name for number in range(1, 119)]
+_CLASS_OF_SYMBOL = MappingProxyType({symbol.upper(): index for index, symbol in enumerate(_SYMBOLS)})
+_UNKNOWN_ELEMENT = len(_SYMBOLS)
+ELEMENT_CLASSES = len(_SYMBOLS) + 1
+"""The elements, by atomic number from 1 to 118, and one class for everything else."""
+
+
+def element_class(symbol: str) -> int:
+    """Return the atomic number minus one, or the last class for a symbol that is no element."""
+    return _CLASS_OF_SYMBOL.get(symbol.upper(), _UNKNOWN_ELEMENT)
+
+
+def element_symbol(element: str) -> str:
+    """Return a symbol in its usual letters, such as "Zn" for "ZN"; "X" for what is no element."""
+    index = element_class(element)
+    return "X" if index == _UNKNOWN_ELEMENT else _SYMBOLS[index]
+
+
+class UnknownComponent(InputError):
+    """A code that is not in the Chemical Component Dictionary, nor among the components of the job."""
+
+    def __init__(
+        self, code: str, path: str | os.PathLike[str] | None = None, line: int | None = None
+    ) -> None:
+        self.code = code
+        super().__init__(f"unknown component {code!r}: not in the Chemical Component Dictionary", path, line)
+        # what pickling calls the constructor with
+        self.args = code, path, line
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,7 +191,7 @@ def _build(
     bonds: list[list[str]] | None,
 ) -> Component:
     """Return a component from the columns of its tables, without its hydrogens."""
-    heavy = [index for index, symbol in enumerate(text["type_symbol"]) if symbol.upper() not in HYDROGENS]
+    heavy = [index for index, symbol in enumerate(text["type_symbol"]) if symbol.upper() not in _HYDROGENS]
     names = tuple(text["atom_id"][index] for index in heavy)
     position = {name: index for index, name in enumerate(names)}
     aliases = {text["alt_atom_id"][index]: row for row, index in enumerate(heavy)}

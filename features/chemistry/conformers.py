@@ -17,8 +17,7 @@ from rdkit import Chem, rdBase
 from rdkit.Chem import rdDistGeom
 
 from features.chemistry.components import Component
-from features.chemistry.errors import InvalidMolecule
-from features.chemistry.molecules import build_molecule, without_hydrogens
+from features.chemistry.molecules import InvalidMolecule, build_molecule, without_hydrogens
 from msa.base.threads import run_in_threads
 
 Source = Literal["rdkit", "ideal", "model", "none"]

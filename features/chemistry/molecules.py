@@ -8,7 +8,7 @@ import numpy as np
 from rdkit import Chem, rdBase
 
 from features.chemistry.components import Component
-from features.chemistry.errors import InvalidMolecule
+from msa.base.errors import InputError
 
 _BONDS = {
     1: Chem.BondType.SINGLE,
@@ -16,6 +16,10 @@ _BONDS = {
     3: Chem.BondType.TRIPLE,
     4: Chem.BondType.QUADRUPLE,
 }
+
+
+class InvalidMolecule(InputError):
+    """A molecule that RDKit cannot read, such as a SMILES string with a mistake."""
 
 
 def parse_smiles(smiles: str, code: str = "LIG") -> Component:

@@ -15,8 +15,7 @@ import numpy as np
 
 from features.assembly.atoms import Atoms, build_atoms
 from features.assembly.job import Bond, BondedAtom, Entity, Ligand, Modification, MoleculeJob, Polymer
-from features.chemistry.components import read_component
-from features.chemistry.errors import UnknownComponent
+from features.chemistry.components import UnknownComponent, read_component
 from features.chemistry.residue_classes import MoleculeKind, sequence_letter
 from msa.base.errors import InputError
 from msa.io.structures import listed, parent_letter, read_structure

@@ -8,8 +8,7 @@ import numpy as np
 from features.assembly.atoms import Atoms
 from features.assembly.tokens import Tokens
 from features.chemistry.components import Component
-from features.chemistry.errors import InvalidMolecule
-from features.chemistry.molecules import build_molecule
+from features.chemistry.molecules import InvalidMolecule, build_molecule
 from features.chemistry.residue_classes import MoleculeKind
 
 # atom at the centre of a standard residue by its first atom's name: CA of amino acids, C1' of nucleotides

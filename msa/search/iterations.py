@@ -17,7 +17,7 @@ from msa.hits.hits import Hits, QueryHits
 from msa.hits.search_settings import SearchSettings
 from msa.io.fasta import FastaRecord
 from msa.profile.pssm import ProfileQuery, QueryProfile
-from msa.search.families.families import FamilyBuilder
+from msa.search.families.builder import FamilyBuilder
 from msa.search.families.family import ProfileFamily, initial_profile
 from msa.search.families.family_processes import FamilyProcesses
 from msa.search.profile_search import ProfileSearch

@@ -22,8 +22,7 @@ from cuda.alignment.gapless import (
 )
 from cuda.alignment.gapless.lists import STATE_SIZE
 from cuda.alignment.kernel_cache import KernelSource, compiled_kernel
-from cuda.alignment.top_k.layout import BINS, CHOOSE, COUNT_BOUNDS, LIST_BOUNDS, NARROW, THREADS
-from cuda.alignment.top_k.rows import row_size
+from cuda.alignment.top_k.layout import BINS, CHOOSE, COUNT_BOUNDS, LIST_BOUNDS, NARROW, THREADS, row_size
 
 NUM_STREAMS = 2
 """Number of streams for bounds. Those of a query fill the GPU until its last targets are finished; then those

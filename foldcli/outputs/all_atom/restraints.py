@@ -13,8 +13,7 @@ from rdkit.Chem import rdDistGeom
 
 from features.assembly.atoms import Atoms
 from features.chemistry.components import Component
-from features.chemistry.errors import InvalidMolecule
-from features.chemistry.molecules import build_molecule, without_hydrogens
+from features.chemistry.molecules import InvalidMolecule, build_molecule, without_hydrogens
 from model.all_atom.checks import Restraints
 from model.structure import EntityKind, Structure
 

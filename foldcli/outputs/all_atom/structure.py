@@ -6,10 +6,8 @@ from rdkit import Chem, rdBase
 from features.assembly.atoms import Atoms, MoleculeChain
 from features.assembly.job import Ligand, Polymer
 from features.assembly.tokens import Tokens
-from features.chemistry.components import Component, describe_component
-from features.chemistry.elements import symbol
-from features.chemistry.errors import InvalidMolecule
-from features.chemistry.molecules import build_molecule, without_hydrogens
+from features.chemistry.components import Component, describe_component, element_symbol
+from features.chemistry.molecules import InvalidMolecule, build_molecule, without_hydrogens
 from features.chemistry.residue_classes import MoleculeKind
 from model.structure import Chain, ChemicalComponent, Entity, EntityKind, Structure
 
@@ -45,7 +43,7 @@ def build_structure(atoms: Atoms, tokens: Tokens) -> Structure:
         residue_code=atoms.code[starts],
         atom_residue=residue,
         atom_name=atoms.name,
-        atom_element=np.array([symbol(element) for element in atoms.element], object),
+        atom_element=np.array([element_symbol(element) for element in atoms.element], object),
         atom_charge=_atom_charges(atoms),
         bonds=np.column_stack([atoms.bonds, _bond_orders(atoms, residue, described)]),
         token_start=tokens.start,
@@ -65,7 +63,7 @@ def describe(component: Component) -> ChemicalComponent:
         name=name,
         formula=formula,
         names=component.names,
-        elements=tuple(symbol(element) for element in component.elements),
+        elements=tuple(element_symbol(element) for element in component.elements),
         charges=tuple(int(charge) for charge in component.charges),
         bonds=tuple(
             (int(first), int(second), *orders.get((int(first), int(second)), (int(order), False)))

@@ -18,7 +18,7 @@ from msa.database.manifest import DatabaseManifest
 from msa.hits.hits import Hits
 from msa.hits.search_settings import SearchSettings
 from msa.io.fasta import FastaRecord
-from msa.search.families.families import FamilyBuilder
+from msa.search.families.builder import FamilyBuilder
 from msa.search.families.family import ProfileFamily
 
 _SENT: Any = None

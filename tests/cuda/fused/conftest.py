@@ -3,6 +3,9 @@
 The interpreter must be enabled before kernels are imported. Without a GPU the kernel tests
 (`*/test_*kernels.py`) are therefore not collected here: test_interpreter.py runs each of their functions in
 another process, with a sample of its cases.
+
+The folders are those of cuda/fused, and three more with such tests: `row_sums` of row_sums.py, `network` of a
+whole network on the kernels, and `contest` of the kernels in benchmarks/contest.py.
 """
 
 import random

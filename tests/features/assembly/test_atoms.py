@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
 
-from features.assembly.atoms import build_atoms
+from features.assembly.atoms import UnknownAtom, build_atoms
 from features.assembly.job import Bond, BondedAtom, Entity, Ligand, Modification, MoleculeJob, Polymer
 from features.assembly.tokens import build_tokens
-from features.chemistry.errors import InvalidMolecule, UnknownAtom
+from features.chemistry.molecules import InvalidMolecule
 from features.chemistry.residue_classes import MoleculeKind
 from msa.base.errors import InputError
 

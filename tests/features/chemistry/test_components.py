@@ -1,9 +1,7 @@
 import numpy as np
 import pytest
 
-from features.chemistry.components import parse_components, read_component
-from features.chemistry.elements import element_class
-from features.chemistry.errors import UnknownComponent
+from features.chemistry.components import UnknownComponent, element_class, parse_components, read_component
 from features.chemistry.residue_classes import (
     CLASSES,
     GAP,

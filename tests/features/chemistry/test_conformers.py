@@ -8,8 +8,7 @@ from features.assembly.atoms import build_atoms
 from features.assembly.job import Bond, BondedAtom, Ligand, MoleculeJob, Polymer
 from features.chemistry.components import Component, read_component
 from features.chemistry.conformers import ConformerGenerator, stored_conformer
-from features.chemistry.errors import InvalidMolecule
-from features.chemistry.molecules import build_molecule, parse_smiles
+from features.chemistry.molecules import InvalidMolecule, build_molecule, parse_smiles
 from features.chemistry.residue_classes import MoleculeKind
 
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from features.alphafold2.deterministic import make_features
 from features.complexes.a3m import parse_chains, write_paired_a3m
 from features.complexes.entities import group_chains
-from features.complexes.features import complex_features, features_of_rows
-from features.complexes.pairing import PairingSettings, PairMode, PairStrategy
-from features.complexes.rows import rows_of_file
+from features.complexes.features import complex_features, features_of_rows, in_input_order
+from features.complexes.pairing import DEFAULT_PAIRING, PairingSettings, PairMode, PairStrategy
+from features.complexes.rows import pair_chains, rows_of_file
 from features.templates.template_features import no_templates
 from msa.alignments.complex_a3m import is_complex_a3m, parse_complex_a3m
 from msa.alignments.files import parse_alignment
@@ -170,3 +170,18 @@ def test_paired_rows_by_mode(mode: PairMode) -> None:
         "unpaired": "MKVWA M-V-- MAA-- ---W-",
     }
     assert " ".join(map("".join, letters)) == rows[mode]
+
+
+def test_chains_are_put_into_the_order_of_the_input() -> None:
+    sequences = ["ACDE", "FGH", "ACDE", "KL"]
+    chains = [make_features([parse_alignment(f">q\n{x}\n>r\n{x[:-1]}-\n".encode())]) for x in sequences]
+    by_entity = complex_features(chains, min_rows=1)
+    ordered = in_input_order(by_entity, pair_chains(chains, DEFAULT_PAIRING))
+    names = np.array(list("ARNDCQEGHILKMFPSTWYVX"))
+    assert "".join(names[ordered["aatype"]]) == "".join(sequences)
+    assert "".join(map(str, ordered["asym_id"].astype(int))) == "1111222333344"
+    assert "".join(map(str, ordered["entity_id"].astype(int))) == "1111222111133"
+    assert "".join(map(str, ordered["sym_id"].astype(int))) == "1111111222211"
+    assert np.array_equal(ordered["msa"][:, :4], by_entity["msa"][:, :4])
+    assert np.array_equal(ordered["msa"][:, 4:7], by_entity["msa"][:, 8:11])
+    assert ordered["residue_index"].tolist() == [0, 1, 2, 3, 0, 1, 2, 0, 1, 2, 3, 0, 1]

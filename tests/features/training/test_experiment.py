@@ -7,9 +7,9 @@ import gemmi
 import numpy as np
 import pytest
 
+from features.assembly.atoms import UnknownAtom
 from features.assembly.job import Bond, BondedAtom, Ligand, Modification, Polymer
 from features.assembly.tokens import build_tokens
-from features.chemistry.errors import UnknownAtom
 from features.chemistry.residue_classes import MoleculeKind
 from features.training.experiment import ExperimentalComplex, read_complex
 from msa.base.errors import InputError

@@ -141,7 +141,7 @@ def test_cluster_table_of_mmseqs_is_read(root: Path, tmp_path: Path) -> None:
     (tmp_path / "demo.fasta").write_text(re.sub(r"^>(\w+)", r">sp|P\1|\1", text, flags=re.M))
     for command in (
         ["createdb", "demo.fasta", "seqs"],
-        ["cluster", "seqs", "clusters", "tmp", "--min-seq-id", "0.3"],
+        ["linclust", "seqs", "clusters", "tmp", "--min-seq-id", "0.3"],
         ["createtsv", "seqs", "seqs", "clusters", "clusters.tsv"],
     ):
         subprocess.run(["mmseqs", *command, "-v", "1"], cwd=tmp_path, check=True, capture_output=True)

@@ -21,7 +21,7 @@ from msa.io.fasta import FastaRecord
 from msa.profile.pssm import ProfileQuery, QueryProfile
 from msa.search import iterations
 from msa.search.database_search import search, search_many
-from msa.search.families import families
+from msa.search.families import builder
 from msa.search.families.family import initial_profile
 from msa.search.families.family_processes import FamilyProcesses
 from msa.search.profile_search import ProfileSearch
@@ -149,7 +149,7 @@ def test_limit_on_the_hits_of_a_query_that_leaves_the_search(
     family: tuple[FastaRecord, TargetDatabase], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Hits that could only have joined the family do not count."""
-    monkeypatch.setattr(families.FamilyBuilder, "update", lambda *arguments: None)
+    monkeypatch.setattr(builder.FamilyBuilder, "update", lambda *arguments: None)
     settings = SearchSettings(num_iterations=2, evalue=1e-3, e_profile=10.0)
     passing = len(search(*family, replace(settings, max_seqs=300)))
     assert 5 < passing < len(search(*family, replace(settings, evalue=10.0, max_seqs=300))) - 1
@@ -258,14 +258,14 @@ def test_a_slow_family_does_not_hold_up_others(
     records = [FastaRecord(f"part{k}", query.sequence[8 * k :]) for k in range(4)]
     settings = SearchSettings(num_iterations=3, threads=4)
     expected = list(search_many(records, database, settings))
-    engine, update = RecordingEngine(), families.FamilyBuilder.update
+    engine, update = RecordingEngine(), builder.FamilyBuilder.update
 
-    def slow_update(self: families.FamilyBuilder, record: FastaRecord, *arguments: Any) -> Any:
+    def slow_update(self: builder.FamilyBuilder, record: FastaRecord, *arguments: Any) -> Any:
         if record is records[slow]:
             assert engine.second_has_two.wait(60)
         return update(self, record, *arguments)
 
-    monkeypatch.setattr(families.FamilyBuilder, "update", slow_update)
+    monkeypatch.setattr(builder.FamilyBuilder, "update", slow_update)
     for (record, hits), (other, other_hits) in zip(
         search_many(records, database, settings, engine=engine), expected, strict=True
     ):
@@ -282,17 +282,17 @@ def test_next_iteration_returns_queries_in_order(
     settings = SearchSettings(num_iterations=2, threads=4)
     first = iterations.IteratedSearch(database, settings, CpuEngine(), max_queries=3)
     hits = [next(first.run_next([record], [], lambda pairs: None))[1] for record in records]
-    known, update = [threading.Event() for _ in range(4)], families.FamilyBuilder.update
+    known, update = [threading.Event() for _ in range(4)], builder.FamilyBuilder.update
     known[3].set()
 
-    def last_first(self: families.FamilyBuilder, record: FastaRecord, *arguments: Any) -> Any:
+    def last_first(self: builder.FamilyBuilder, record: FastaRecord, *arguments: Any) -> Any:
         k = records.index(record)
         assert known[k + 1].wait(60)
         result = update(self, record, *arguments)
         known[k].set()
         return result
 
-    monkeypatch.setattr(families.FamilyBuilder, "update", last_first)
+    monkeypatch.setattr(builder.FamilyBuilder, "update", last_first)
     found = first.run_next(records, [lambda k: hits[k]], lambda pairs: None)
     assert [k for k, _ in found] == [0, 1, 2]
 

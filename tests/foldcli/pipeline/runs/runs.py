@@ -1,6 +1,7 @@
 """Runs of one target with a tiny network."""
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,9 @@ from foldcli.families.settings import PredictSettings
 from foldcli.inputs.failures import Failures
 from foldcli.inputs.shard import Shard
 from foldcli.inputs.targets import TargetInput
+from foldcli.outputs.done import FinishedTarget
 from foldcli.outputs.layout import TargetFiles
+from foldcli.outputs.model_files import restage_model
 from foldcli.params.parameters import find_parameters
 from foldcli.pipeline.network.device import NetworkMemory
 from foldcli.pipeline.network.predictor import Predictor
@@ -93,3 +96,24 @@ class Runs:
 
     def times(self) -> dict[str, int]:
         return {path.name: path.stat().st_mtime_ns for path in self.files.folder.iterdir()}
+
+
+def copy_of(finished: Runs, folder: Path) -> Runs:
+    """Copy a finished target, preserving the modification times of its files."""
+    shutil.copytree(finished.folder, folder, dirs_exist_ok=True)
+    return Runs(folder, finished.searcher)
+
+
+def make_intermediate_files(target: Runs, finished: Runs) -> None:
+    """Create the work folder of a run that was killed before it published its models."""
+    record = FinishedTarget.read(finished.files.path("done"))
+    assert record is not None
+    shutil.copytree(finished.files.folder, target.files.folder, dirs_exist_ok=True)
+    for rank, result in enumerate(record.ranking, 1):
+        restage_model(target.files, rank, result)
+    target.files.search_folder.mkdir()
+    for kind in ("alignment", "hits"):
+        shutil.copy(finished.files.path(kind), target.files.staged_path(kind))  # type: ignore[arg-type]
+    (target.files.search_folder / "search.json").write_text(json.dumps(record.facts["search"]))
+    for path in target.files.folder.glob("q*"):
+        path.unlink()

@@ -1,4 +1,4 @@
-"""Tests of families: the hits that join a family and those that leave it."""
+"""Tests of the builder of families: the hits that join a family and those that leave it."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,8 +13,8 @@ from msa.hits.hits import Hit, Hits
 from msa.hits.search_settings import SearchSettings
 from msa.io.fasta import FastaRecord, read_fasta
 from msa.search.database_search import search
-from msa.search.families import families
-from msa.search.families.families import RELIABLE_EVALUE, FamilyBuilder
+from msa.search.families import builder
+from msa.search.families.builder import RELIABLE_EVALUE, FamilyBuilder
 from msa.search.families.family import ProfileFamily, family_settings, initial_profile
 from msa.search.iterations import IteratedSearch
 from msa.search.profile_search import ProfileSearch
@@ -95,7 +95,7 @@ def test_doubtful_hits_join_if_reliable_members_confirm_them(
     family = update(iterated_search, query, None, first)
     assert family is not None and not names(family.members, "impostor")
     assert doubtful <= names(family.members, "far") and len(names(family.members, "near")) == 4
-    monkeypatch.setattr(families, "CONFIRMATION_EVALUE", np.inf)
+    monkeypatch.setattr(builder, "CONFIRMATION_EVALUE", np.inf)
     lenient = update(iterated_search, query, None, first)
     assert lenient is not None and names(lenient.members, "impostor")
     monkeypatch.undo()
@@ -110,7 +110,7 @@ def test_without_reliable_members_only_better_hits_join(
     query: FastaRecord, iterated_search: IteratedSearch
 ) -> None:
     hits = [hit for hit in member_hits(iterated_search, None, query) if hit.evalue > RELIABLE_EVALUE]
-    better = {hit.id for hit in hits if hit.evalue <= families.UNCONFIRMED_EVALUE}
+    better = {hit.id for hit in hits if hit.evalue <= builder.UNCONFIRMED_EVALUE}
     assert 0 < len(better) < len(hits)
     family = update(iterated_search, query, None, hits)
     assert family is not None and names(family.members, "") == better

@@ -1,13 +1,19 @@
-"""Tests of --stop-at-score: a target's remaining jobs are skipped once a model has a higher pLDDT."""
+"""Tests of the network stage: --stop-at-score skips the remaining jobs of a target, and jobs that fail."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from foldcli.errors import SomeTargetsFailed
 from foldcli.inputs.alignment_targets import AlignmentTarget
+from foldcli.inputs.failures import Failures
+from foldcli.inputs.shard import Shard
 from foldcli.outputs.done import FinishedTarget
 from foldcli.outputs.model_files import restage_model
 from foldcli.pipeline.runs.dry_run import DONE, TO_DO
+from foldcli.pipeline.runs.run import run_targets
+from tests.foldcli.pipeline.network.tiny_worker import TinyPredictor
 from tests.foldcli.pipeline.runs.runs import UBIQUITIN, Runs
 
 QUERY = AlignmentTarget("q", ("-",), f">q\n{UBIQUITIN[:20]}\n".encode())
@@ -45,3 +51,18 @@ def test_interrupted_run_ends_with_the_same_models(stopped: Runs, tmp_path: Path
     assert resumed.contents() == stopped.contents()
     # the model was not predicted again
     assert resumed.done()["ranking"] == stopped.done()["ranking"]
+
+
+def test_failed_job_fails_its_target_only(tmp_path: Path) -> None:
+    # errors when a job is started, and when its result is collected
+    names = ("bad", "late", "good")
+    settings = Runs(tmp_path).settings(models=(3, 4))
+    predictor = settings.predictor
+    tiny = TinyPredictor(predictor.sources, predictor.settings, predictor.memory)
+    failures = Failures(settings.output.folder, Shard())
+    with pytest.raises(SomeTargetsFailed):
+        run_targets([(name, QUERY) for name in names], replace(settings, predictor=tiny), failures)
+    reasons = {name: str(error) for name, error in failures.failed}
+    assert reasons == {"bad": "for this target", "late": "when the result was collected"}
+    finished = [settings.output.files(name).path("done").exists() for name in names]
+    assert finished == [False, False, True] and not list(tmp_path.rglob(".lock"))
