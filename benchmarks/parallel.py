@@ -23,8 +23,7 @@ pairformer.
 With two numbers of --blocks, all figures per block are differences between the two networks divided by the
 number of additional blocks: those of the stack alone, in a few seconds.
 
-Exposed times are measured in a separate pass, whose time is not part of the median. NCCL's
-settings come from the environment.
+Exposed times are measured in a separate pass, without influence on the median. NCCL reads the environment.
 """
 
 import argparse

@@ -218,7 +218,9 @@ def run_with_exit_codes(command: click.Command) -> int:
         return error.exit_code
     except TargetFailed as error:
         return error.code
-    except (Exception, KeyboardInterrupt, Terminated) as error:
+    except (Exception, KeyboardInterrupt, Terminated) as raised:
+        # for click, the end of a file is an interruption, even that of a module's truncated bytecode
+        error = raised.__cause__ if isinstance(raised.__cause__, EOFError) else raised
         code = exit_code_of(error)
         if is_bug(error):
             traceback.print_exc()

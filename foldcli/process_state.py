@@ -10,6 +10,7 @@ import io
 import json
 import logging
 import os
+import resource
 import signal
 import sys
 import time
@@ -110,7 +111,12 @@ def keep_bytecode() -> None:
     This is common: some installers do not compile, and some containers are read-only. Without stored
     bytecode, every process compiles the modules of torch, numba and others for seconds. Call this before
     they are imported.
+
+    Nothing is stored if the size of files is limited (ulimit -f): Python would leave truncated files.
     """
+    if resource.getrlimit(resource.RLIMIT_FSIZE)[0] != resource.RLIM_INFINITY:
+        sys.dont_write_bytecode = True
+        return
     if sys.pycache_prefix is not None or (torch := find_spec("torch")) is None:
         return
     if not (torch.origin and torch.cached) or Path(torch.cached).exists():

@@ -6,18 +6,19 @@ methods of `Family` in this order:
     claims, check_options, settings       the options
     read_queries, kinds, sources          inputs and parameters
     accepts, check, chains_to_search      each target, before its search
-    target_identity, identity             the fingerprint of its results
+    target_identity, content, identity    the fingerprint of its results
+    size                                  its place in the order of targets
     uses_templates                        of each job, before templates are searched for its target
     inputs, sampling, sample              in background threads
     is_prepared, prepare                  instead, in `cache-features`
     load, Network.start                   on the device
-    writer                                in the processes that write files
+    origin, writer                        of each model; `writer` in the processes that write files
 
 The protocols of runs and of loaded networks are in `protocols`; the hooks that predictions do not need are in
 `reporting`.
 
 Families have no state and can be pickled. Their modules import no torch and no numba at the top, because a
-run finds its parameters before it imports them; `load` and `sample` may.
+run finds its parameters before it imports them; methods from `content` on may.
 """
 
 from abc import ABC, abstractmethod

@@ -77,7 +77,7 @@ def _resident_engine(number: int, settings: GpuSettings, compile_progress: Compi
     while other threads merge and write, so a separate process is faster.
     """
     open_in_background(f"cuda:{number}")
-    from msa.gpu.worker.local_worker import LocalWorker  # while the driver starts
+    from msa.gpu.worker.local_worker import LocalWorker  # numpy, while the driver starts
 
     worker = LocalWorker(find_gpu(number), settings, compile_progress)
 

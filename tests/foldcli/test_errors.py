@@ -10,9 +10,10 @@ import resource
 import sys
 from pathlib import Path
 
+import click
 import pytest
 
-from foldcli.errors import ExitCode, describe, ends_run, exit_code_of, is_bug
+from foldcli.errors import ExitCode, describe, ends_run, exit_code_of, is_bug, run_with_exit_codes
 from model.errors import TrainingDiverged
 from msa.base.atomic import DiskFull, atomic_write, writing_cache
 from msa.base.errors import InputError, UnwritableFolder
@@ -133,3 +134,15 @@ def test_library_of_an_extra_that_is_not_installed_is_named(
 
 def test_other_missing_modules_are_bugs() -> None:
     assert is_bug(ModuleNotFoundError("No module named 'numpy'", name="numpy"))
+
+
+def test_truncated_bytecode_is_no_interruption(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    @click.command()
+    def command() -> None:
+        raise EOFError("marshal data too short")
+
+    monkeypatch.setattr(sys, "argv", ["foldcli"])
+    assert run_with_exit_codes(command) == ExitCode.UNEXPECTED
+    assert "foldcli: error: marshal data too short" in capsys.readouterr().err

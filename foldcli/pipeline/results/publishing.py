@@ -75,7 +75,7 @@ def finish_target(task: FinishTask) -> DoneRecord:
     Raises:
         OSError: a file is missing, or cannot be written.
     """
-    from foldcli.report.make import try_report  # the process of the run does not need it
+    from foldcli.report.make import try_report  # jinja2
 
     files, ranked = task.files, task.rank()
     unpublish(files)

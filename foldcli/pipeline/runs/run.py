@@ -114,7 +114,7 @@ def run_targets(
         for model in summary.models(failed):
             click.echo(json.dumps(model))
     summary.log(failed, failures.path)
-    from foldcli.report.make import make_index, try_index  # not needed before
+    from foldcli.report.make import make_index, try_index  # jinja2
 
     try:
         failures.finish()

@@ -3,8 +3,6 @@
 Importing torch, loading the network, answering HTTP requests and searching are mostly Python. Threads of one
 process would wait for each other's interpreter lock. The process opens the databases and the GPUs, and makes
 the texts of tables and alignments, which this process stores.
-
-Neither this module nor its imports need numpy.
 """
 
 from collections.abc import Callable, Iterator, Sequence

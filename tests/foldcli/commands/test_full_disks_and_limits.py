@@ -108,15 +108,21 @@ def test_limit_of_the_size_of_files_is_named(root: Path, tmp_path: Path, command
         "search": [examples / "gb1.fasta", database, "-o", tmp_path / "result"],
         "createdb": [examples / "demo.fasta", "-o", tmp_path / "result"],
     }[command]
+    environment = os.environ | {"PYTHONPYCACHEPREFIX": str(tmp_path / "bytecode")}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
     result = subprocess.run(
         [*FOLDCLI, command, *map(str, arguments)],
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (64, 64)),
+        env=environment,
         capture_output=True,
         text=True,
     )
     (error,) = errors_in(result.stderr)
     assert result.returncode == 4 and str(tmp_path / "result") in error, result.stderr
     assert "a file may have 64 bytes (ulimit -f)" in error
+    # Python truncates the bytecode of modules that are imported before the limit is seen
+    truncated = {file.name.split(".")[0] for file in (tmp_path / "bytecode").rglob("*.pyc")}
+    assert "errors" in truncated and not {"start", "table", "build"} & truncated
 
 
 def test_limit_of_open_files_is_named(root: Path, tmp_path: Path) -> None:

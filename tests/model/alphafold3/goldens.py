@@ -1,7 +1,7 @@
 """OpenFold3's numbers on random parameters, and the same values taken from our network.
 
 The parameters of a network depend on their names alone, so that only numbers need to be stored. `folder`
-stands for one of the folders that parity/allatom/make_goldens.py writes.
+stands for a folder of OpenFold3's inputs and values of one job, which are not part of the repository.
 
 usage: python tests/model/alphafold3/goldens.py FOLDER             (prints the differences of all values)
        python tests/model/alphafold3/goldens.py FOLDER NAMES OUT   (writes a sample of them for the tests)
