@@ -169,7 +169,7 @@ def measure(cases: list[Case], rank: int, results: Any) -> None:
             timeout=timedelta(minutes=5),
         )
         limit = {"default": MAX_PAIRS_AT_ONCE, "graphs": sys.maxsize}.get(case.transfers, 0)
-        group = RecordingGroup(max_pairs_at_once=limit)
+        group = RecordingGroup(max_pairs_at_once=limit, captures=case.transfers == "graphs")
         if on_gpu and case.transfers != "nccl" and (reason := group.open_copies(device)):
             raise SystemExit(f"parallel: {reason}")
     found = []
@@ -265,7 +265,7 @@ def measure_network(
     features = random_features(case.residues, options.rows, options.extra)
     chunk = None
     if on_gpu:
-        size = PassSize.from_features(network, features, case.ranks)
+        size = PassSize.from_features(network, features, case.ranks, captures=case.transfers == "graphs")
         plan = plan_memory(config, size, torch.cuda.mem_get_info(device)[0])
         chunk = plan.chunk_elements
         if isinstance(network, ParallelAlphaFold):

@@ -220,15 +220,15 @@ def run_with_exit_codes(command: click.Command) -> int:
         return error.code
     except (Exception, KeyboardInterrupt, Terminated) as raised:
         # for click, the end of a file is an interruption, even that of a module's truncated bytecode
-        error = raised.__cause__ if isinstance(raised.__cause__, EOFError) else raised
-        code = exit_code_of(error)
-        if is_bug(error):
+        failure = raised.__cause__ if isinstance(raised.__cause__, EOFError) else raised
+        code = exit_code_of(failure)
+        if is_bug(failure):
             traceback.print_exc()
         if logger.handlers:
-            logger.error("%s", describe(error), extra={"fields": {"exit_code": int(code)}})
+            logger.error("%s", describe(failure), extra={"fields": {"exit_code": int(code)}})
         else:
-            # the error came before the logging options were read
-            click.echo(escape_control_characters(f"foldcli: error: {describe(error)}"), err=True)
+            # the failure came before the logging options were read
+            click.echo(escape_control_characters(f"foldcli: error: {describe(failure)}"), err=True)
         return code
     finally:
         for stream in sys.stdout, sys.stderr:

@@ -91,7 +91,7 @@ def fetch_database(fetch: DatabaseFetch, reporter: FetchReporter) -> DatabaseMan
             _download(fetch, part, reporter)
         else:
             needed = int(fetch.local_file.stat().st_size * fetch.source.expansion)
-            check_disk_space(fetch.output.parent, needed)
+            _check_space(fetch, needed)
         path = fetch.local_file or part.path
         try:
             _check_content(fetch, path, reporter)
@@ -110,12 +110,17 @@ def fetch_database(fetch: DatabaseFetch, reporter: FetchReporter) -> DatabaseMan
     return manifest
 
 
+def _check_space(fetch: DatabaseFetch, needed: int) -> None:
+    remedy = "Free some space, or name a database on another disk with -o."
+    check_disk_space(fetch.output.parent, needed, "download and database", remedy)
+
+
 def _download(fetch: DatabaseFetch, part: PartialFile, reporter: FetchReporter) -> None:
     """Download the file, or what is missing of it."""
 
     def check_space(remaining: int) -> None:
         whole = remaining + part.size
-        check_disk_space(fetch.output.parent, remaining + int(whole * fetch.source.expansion))
+        _check_space(fetch, remaining + int(whole * fetch.source.expansion))
 
     with reporter.progress_bar("downloading") as progress:
         Download(fetch.url, part, check_space, reporter.notify, progress, fetch.retries).run()

@@ -54,14 +54,19 @@ class TransientError(Exception):
     """A network failure after which a retry may succeed."""
 
 
-def check_disk_space(folder: Path, needed: int) -> None:
-    """Raise MissingError if a folder's disk has not as many free bytes."""
+def check_disk_space(
+    folder: Path,
+    needed: int,
+    files: str = "download and unpacked files",
+    remedy: str = "Free some space, or name a folder on another disk.",
+) -> None:
+    """Raise MissingError, with a remedy, if a folder's disk has too few free bytes for these files."""
     free, needed = shutil.disk_usage(folder).free, needed + _RESERVED_BYTES
     if needed > free:
         raise MissingError(
-            f"{folder}: download and unpacked files need about {format_bytes(needed)} of disk space, and "
+            f"{folder}: {files} need about {format_bytes(needed)} of disk space, and "
             f"{format_bytes(free)} are free",
-            "Free some space, or name a folder on another disk.",
+            remedy,
         )
 
 

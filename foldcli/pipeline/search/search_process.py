@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 from foldcli.logs import logger
 from foldcli.pipeline.processes.worker_pool import WORKER_OPTIONS
 from foldcli.progress import Progress
+from msa.base.errors import MissingError
 from msa.base.hardware import gpu_numbers, has_nvidia_hardware
 from msa.base.services.service import Service
 from msa.database.file_names import MANIFEST
@@ -193,7 +194,9 @@ class ProcessSearcher:
                     searched += 1
                     yield queries[searched - 1], texts
                 return
-            except SearchProcessEnded as error:
-                logger.warning("%s; the main process searches instead", error)
+            except (SearchProcessEnded, MissingError) as error:
+                # the process may have lost its GPU's, or hang and keep the GPU's memory
+                logger.warning("%s; the main process searches instead", str(error).partition("\n")[0])
+                self._process.close()
                 self._here = self._open_here()
         yield from self._here.find_hits(queries[searched:], settings, progress)

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,7 +29,7 @@ from foldcli.pipeline.search.searcher import DatabaseSource, LocalSearcher
 from foldcli.pipeline.search.several_databases import make_joined, open_joined
 from foldcli.pipeline.search.stage import SearchStage
 from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
-from msa.base.errors import InputError
+from msa.base.errors import InputError, MissingError
 from msa.database.build import BuildSettings, build_database
 from msa.database.database import TargetDatabase
 from msa.hits.search_settings import AlignmentFilter, SearchSettings
@@ -187,6 +188,25 @@ def test_this_process_searches_if_the_other_one_has_ended(
         "the process of the searches has ended with exit code -9; the main process searches instead"
     ]
     assert_equal(list(searcher.find_hits(QUERIES, SETTINGS)), folder, QUERIES)
+
+
+def test_this_process_searches_if_the_other_one_has_lost_its_gpu(
+    folder: Path, logged: list[logging.LogRecord]
+) -> None:
+    class LostGpu(SearchProcess):
+        """A process whose GPU is lost after the first query."""
+
+        def search(self, *arguments: Any, **options: Any) -> Iterator[HitTexts]:
+            yield next(super().search(*arguments, **options))
+            raise MissingError("the process of the GPU has ended", "Start again.")
+
+    process = LostGpu(str(folder), "cpu", 0.5)
+    searcher = opened(process, folder)
+    assert_equal(list(searcher.find_hits(QUERIES, SETTINGS)), folder, QUERIES)
+    assert [record.getMessage() for record in logged] == [
+        "the process of the GPU has ended; the main process searches instead"
+    ]
+    assert process.service.process.poll() is not None
 
 
 def test_this_process_searches_if_the_other_one_cannot_open_the_device(folder: Path) -> None:
