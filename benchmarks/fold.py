@@ -37,6 +37,7 @@ import numpy as np
 import torch
 from options import parse_options
 from processes import compile_bytecode, python_environment
+from random_parameters import random_parameters
 from runs import network_config, write_random_parameters
 
 from features.alphafold2.sampling import SamplingSettings, sample_features
@@ -48,7 +49,6 @@ from model.alphafold2.recycling import RecyclingSettings, predict, start_predict
 from model.checkpoints.alphafold2 import build_network
 from msa.alignments.files import read_alignment
 from msa.io.fasta import FastaRecord, read_fasta
-from tests.random_parameters import random_parameters
 
 MIN_RESIDUES, MAX_RESIDUES = 80, 380
 

@@ -25,6 +25,7 @@ import numpy as np
 import torch
 from options import parse_options
 from random_inputs import ROWS, monomer_features
+from random_parameters import random_parameters
 from torch import distributed
 
 from foldcli.families.alphafold2_networks import plan_passes
@@ -35,7 +36,6 @@ from model.checkpoints.alphafold2 import build_network
 from model.parallel.communication import RankGroup
 from model.parallel.network import ParallelAlphaFold
 from model.planning.memory_plan import MIN_CHUNK_ELEMENTS, PassSize, estimate_peak_bytes, usable_bytes
-from tests.random_parameters import random_parameters
 
 EXTRA_ROWS = 5120
 PASSES = 2

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 import torch
 from options import parse_options
 from random_inputs import monomer_features, multimer_features, random_features
+from random_parameters import random_parameters
 
 from cuda.fused.chunking import chunk_budget
 from foldcli.families.alphafold2_networks import plan_passes
@@ -35,7 +36,6 @@ from model.alphafold2.multimer.inputs import MultimerInputs
 from model.alphafold2.network import AlphaFold
 from model.alphafold2.recycling import feature_tensors
 from model.checkpoints.alphafold2 import build_network
-from tests.random_parameters import random_parameters
 
 # Seconds and GiB of a pass by residues: alphafold-colabfold 2.3.27 with colabfold-kernels 0.9 (use_pallas),
 # model_3_ptm, 508 + 5,120 rows, bf16, without compilation, one NVIDIA H200. Peaks up to 2,048 residues are

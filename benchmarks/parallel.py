@@ -50,6 +50,7 @@ from torch import distributed
 from benchmarks.all_atom_gpu import CYCLES, ROWS, SAMPLES, STEPS, make_inputs, make_network, prediction_size
 from benchmarks.options import parse_options
 from benchmarks.random_inputs import random_features
+from benchmarks.random_parameters import random_parameters
 from cuda.fused.chunking import chunk_budget
 from model.alphafold2.modules.config import ModelConfig, model_config
 from model.alphafold2.recycling import feature_tensors
@@ -61,7 +62,6 @@ from model.parallel.communication import MAX_PAIRS_AT_ONCE, Pending, RankGroup
 from model.parallel.network import ParallelAlphaFold
 from model.planning.alphafold3 import plan_prediction
 from model.planning.memory_plan import PassSize, plan_memory
-from tests.random_parameters import random_parameters
 
 MEGABYTE = 1e6
 

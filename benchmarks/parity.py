@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from random_parameters import random_parameters
 from torch import nn
 
 from model.alphafold2.modules.config import MultimerConfig, model_config
@@ -39,7 +40,6 @@ from model.alphafold2.recycling import feature_tensors
 from model.checkpoints.alphafold2 import build_network
 from model.confidence.complex_scores import complex_scores
 from model.layers.rigid import Rigid
-from tests.random_parameters import random_parameters
 
 # sizes of the samples of the multimer sets
 MULTIMER = MultimerConfig(msa_rows=12, extra_rows=16)

@@ -4,10 +4,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from random_parameters import random_parameters
 
 from foldcli.params.manifest import ParameterManifest
 from model.alphafold2.modules.config import ModelConfig, model_config
-from tests.random_parameters import random_parameters
 
 LETTERS = np.frombuffer(b"ACDEFGHIKLMNPQRSTVWY", np.uint8)
 GAP = ord("-")

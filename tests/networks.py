@@ -12,6 +12,7 @@ import numpy as np
 import safetensors.torch
 import torch
 
+from benchmarks.random_parameters import random_parameters
 from foldcli.params.manifest import ParameterManifest
 from model.alphafold2.modules.config import (
     ModelConfig,
@@ -25,7 +26,6 @@ from model.alphafold2.modules.config import (
 )
 from model.alphafold3.config import OPENBIND, AlphaFold3Config, AtomConfig, ConfidenceConfig, MsaModuleConfig
 from model.checkpoints.network_folder import WEIGHTS_FILE, InputSizes, NetworkManifest, write_manifest
-from tests.random_parameters import random_parameters
 
 
 def tiny_network(name: str = "tiny") -> ModelConfig:

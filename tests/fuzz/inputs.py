@@ -23,6 +23,7 @@ import gemmi
 import numpy as np
 import torch
 
+from benchmarks.random_parameters import random_parameters
 from features.alphafold2.deterministic import make_features
 from features.alphafold3.inputs import Settings, build_sample
 from features.alphafold3.samples import read_sample, sample_key, write_sample
@@ -52,7 +53,6 @@ from tests.fuzz.fuzzing import Kind, mutated, print_table, run_cases
 from tests.fuzz.molecule_kinds import molecule_kinds
 from tests.fuzz.query_kinds import COMPLEX, DATA, ROOT, query_kinds
 from tests.fuzz.result_kinds import record_kinds
-from tests.random_parameters import random_parameters
 
 TAR_FORMATS = (tarfile.GNU_FORMAT, tarfile.PAX_FORMAT)
 STRUCTURES = sorted(

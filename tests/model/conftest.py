@@ -8,11 +8,11 @@ from types import ModuleType
 import numpy as np
 import pytest
 
+from benchmarks.random_parameters import random_parameters
 from model.alphafold2.modules.config import ModelConfig
 from model.alphafold2.network import AlphaFold
 from model.checkpoints.alphafold2 import build_network
 from tests.networks import one_torch_thread, tiny_multimer, tiny_network
-from tests.random_parameters import random_parameters
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks.random_parameters import random_parameters
 from foldcli.families.alphafold2_networks import start_within
 from foldcli.pipeline.network.device import NetworkMemory
 from model.alphafold2.modules.config import model_config
@@ -15,7 +16,6 @@ from model.checkpoints.alphafold2 import build_network
 from model.errors import OutOfMemory
 from model.prediction import Prediction
 from tests.model.gpu_passes import check_peak_memory, synchronisation_fails
-from tests.random_parameters import random_parameters
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")]
 GPU = torch.device("cuda")

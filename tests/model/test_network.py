@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks.random_parameters import random_parameters
 from model.alphafold2.modules.config import MODEL_NAMES, ModelConfig, model_config
 from model.alphafold2.network import AlphaFold, PassOutput
 from model.alphafold2.recycling import feature_tensors
 from model.checkpoints.alphafold2 import build_network
-from tests.random_parameters import random_parameters
 
 CPU = torch.device("cpu")
 

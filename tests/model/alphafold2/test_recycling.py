@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks.random_parameters import random_parameters
 from cuda.fused.chunking import chunk_budget
 from features.alphafold2.deterministic import make_features
 from features.alphafold2.sampling import SamplingSettings, sample_features
@@ -23,7 +24,6 @@ from model.checkpoints.alphafold2 import build_network
 from model.prediction import EXTRAS
 from msa.alignments.files import parse_alignment
 from msa.base.network_inputs import MONOMER
-from tests.random_parameters import random_parameters
 
 
 def test_each_pass_uses_its_own_features_and_the_recycled_state(tiny: AlphaFold, make_features: Any) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks.random_parameters import random_parameters
 from model.alphafold2.modules.config import (
     MODEL_NAMES,
     MULTIMER_NAMES,
@@ -23,7 +24,6 @@ from model.alphafold2.modules.config import (
 from model.checkpoints.alphafold2 import build_network, check_npz, expected_shapes, load_npz
 from model.checkpoints.deepmind import foreign_bytes, parameter_key, read_arrays
 from model.errors import ParametersError, ParametersMissing
-from tests.random_parameters import random_parameters
 
 ROOT = "alphafold/alphafold_iteration"
 KEY = f"{ROOT}/evoformer/preprocess_msa//weights"

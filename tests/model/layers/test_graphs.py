@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 
+from benchmarks.random_parameters import random_parameters
 from cuda.fused.weights import cached_weights
 from model.alphafold2.modules.config import model_config
 from model.alphafold2.network import AlphaFold, PassOutput
@@ -17,7 +18,6 @@ from model.alphafold2.recycling import feature_tensors
 from model.checkpoints.alphafold2 import build_network
 from model.layers import graphs
 from model.layers.graphs import GraphedModules, KeptGraphs, SharedModule
-from tests.random_parameters import random_parameters
 
 GPU = torch.device("cuda:0")
 

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from benchmarks.random_parameters import random_parameters
 from cuda.fused import dispatch
 from model.alphafold2.modules.config import ModelConfig
 from model.checkpoints.alphafold2 import build_network
 from model.layers.kernels import REFERENCE, InPlace, best_kernels, select_kernels
-from tests.random_parameters import random_parameters
 
 NO_TRITON = """
 import sys

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from torch import distributed
 
+from benchmarks.random_parameters import random_parameters
 from cuda.fused.chunking import chunk_budget
 from model.alphafold2.modules.config import ModelConfig
 from model.alphafold2.network import AlphaFold
@@ -43,7 +44,6 @@ from tests.model.alphafold3.drawn_parameters import parameter
 from tests.model.alphafold3.parity_networks import network
 from tests.model.parallel.host_driver import HostDriver, HostStream
 from tests.model.planning.peak import Peak
-from tests.random_parameters import random_parameters
 
 # of the pLDDT of complexes, so that a rank that forgets it is noticed
 COMPLEX_SHIFT = -0.5

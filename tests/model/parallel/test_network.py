@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks.random_parameters import random_parameters
 from model.alphafold2.modules.config import ModelConfig
 from model.alphafold2.network import AlphaFold
 from model.alphafold2.recycling import RecyclingSettings, predict
 from model.checkpoints.alphafold2 import build_network
 from model.prediction import EXTRAS, Prediction
 from tests.model.parallel import cases
-from tests.random_parameters import random_parameters
 from tests.rank_processes import RankProcesses
 
 RELATIVE = 1e-5

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from benchmarks.random_parameters import random_parameters
 from cuda.fused.chunking import chunk_budget, row_slices
 from model.alphafold2.modules.config import model_config
 from model.alphafold2.network import AlphaFold
@@ -22,7 +23,6 @@ from model.planning.memory_plan import (
     usable_bytes,
 )
 from model.planning.pass_time import pass_operations
-from tests.random_parameters import random_parameters
 
 CONFIG = model_config("model_3_ptm")
 UNLIMITED = 2**50

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from benchmarks.random_parameters import random_parameters
 from model.alphafold2.modules.config import ModelConfig
 from model.checkpoints.alphafold2 import build_network
 from model.training.alphafold2.features import network_features
@@ -12,7 +13,6 @@ from model.training.alphafold2.network import initial_recycled_batch, run_networ
 from model.training.data.data import ChainSet, Split
 from model.training.data.sampling import Sampler, TrainingSampleSettings
 from model.training.runtime.execution import Execution
-from tests.random_parameters import random_parameters
 
 # of the parameters, relative to their own size; the error of central differences is of its square
 STEP = 1e-6

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks.random_parameters import random_parameters
 from features.alphafold2.deterministic import make_features
 from features.alphafold2.sampling import SamplingSettings, sample_iteration
 from features.chemistry.residues import atom_maps
@@ -24,7 +25,6 @@ from model.training.data.sampling import Sampler, TrainingSampleSettings
 from model.training.runtime.execution import Execution
 from msa.alignments.files import Alignment
 from msa.base.residues import RESTYPES
-from tests.random_parameters import random_parameters
 
 LETTERS = np.frombuffer((RESTYPES + "X-").encode(), np.uint8)
 PASSES = 3

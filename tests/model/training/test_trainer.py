@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks.random_parameters import random_parameters
 from foldcli.training.settings import read_run_settings
 from model.alphafold2.modules.config import ModelConfig, TemplateConfig, model_config
 from model.alphafold2.network import AlphaFold
@@ -30,7 +31,6 @@ from model.training.runtime.settings import (
 )
 from model.training.trainer import METRICS, Trainer
 from tests.networks import write_packaged_network
-from tests.random_parameters import random_parameters
 
 CPU = TrainingProcesses(0, 1, torch.device("cpu"))
 

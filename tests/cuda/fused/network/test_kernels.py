@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks.random_parameters import random_parameters
 from model.alphafold2.modules.config import ModelConfig, MsaConfig, PairConfig, StackConfig, StructureConfig
 from model.alphafold2.recycling import feature_tensors
 from model.checkpoints.alphafold2 import build_network
 from model.layers.graphs import SharedModule
-from tests.random_parameters import random_parameters
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 RESIDUES = 11

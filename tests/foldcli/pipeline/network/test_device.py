@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks.random_parameters import random_parameters
 from cuda.fused.chunking import CPU_BUDGET, row_slices
 from foldcli.errors import SomeTargetsFailed
 from foldcli.families.alphafold2_networks import CHUNK_REDUCTION, start_within
@@ -33,7 +34,6 @@ from model.prediction import Prediction
 from msa.base.errors import MissingError
 from tests.foldcli.pipeline.network.tiny_worker import TinyMemory
 from tests.networks import tiny_network
-from tests.random_parameters import random_parameters
 
 CPU = NetworkMemory("cpu")
 OUT_OF_MEMORY = "CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a total capacity of 139.81 GiB"

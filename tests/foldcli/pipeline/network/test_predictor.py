@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from torch import distributed
 
+from benchmarks.random_parameters import random_parameters
 from features.alphafold2.deterministic import make_features
 from features.alphafold2.sampling import SamplingSettings
 from features.templates.candidates import TemplateHits
@@ -26,7 +27,6 @@ from model.alphafold2.modules.config import ModelConfig, model_config
 from msa.alignments.files import parse_alignment
 from msa.base.residues import ATOM37
 from tests.networks import tiny_network, tiny_parameters, write_packaged_network
-from tests.random_parameters import random_parameters
 
 
 def small_config(name: str) -> ModelConfig:

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from benchmarks.random_parameters import random_parameters
 from foldcli.families.alphafold2_networks import AlphaFold2Network
 from foldcli.families.registry import family_of
 from foldcli.families.settings import Job
@@ -18,7 +19,6 @@ from foldcli.pipeline.network.device_workers import WorkerSettings
 from foldcli.pipeline.network.predictor import PredictedSample, Predictor, RankPredictor
 from foldcli.progress import Progress
 from model.checkpoints.alphafold2 import build_network
-from tests.random_parameters import random_parameters
 
 # enough for targets of up to 20 residues on one device, and of 60 on two
 MAX_MEMORY = 10 << 20

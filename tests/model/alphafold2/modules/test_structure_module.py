@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks.random_parameters import random_parameters
 from cuda.fused.chunking import chunk_budget
 from model.alphafold2.modules.config import ModelConfig, StructureConfig
 from model.alphafold2.modules.point_attention import (
@@ -17,7 +18,6 @@ from model.alphafold2.modules.structure_module import Backbone, StructureModule
 from model.alphafold2.network import AlphaFold
 from model.layers.kernels import REFERENCE
 from model.layers.rigid import Rigid, rotation_from_quaternion
-from tests.random_parameters import random_parameters
 
 LENGTH = 11
 

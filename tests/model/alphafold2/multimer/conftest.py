@@ -2,10 +2,10 @@
 
 import pytest
 
+from benchmarks.random_parameters import random_parameters
 from model.alphafold2.modules.config import ModelConfig
 from model.alphafold2.network import AlphaFold
 from model.checkpoints.alphafold2 import build_network
-from tests.random_parameters import random_parameters
 
 
 @pytest.fixture(scope="session")

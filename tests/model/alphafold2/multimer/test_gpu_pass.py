@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks.random_parameters import random_parameters
 from model.alphafold2.modules.config import model_config
 from model.alphafold2.multimer.draws import PhiloxMsaDraws
 from model.alphafold2.multimer.inputs import MultimerInputs
 from model.checkpoints.alphafold2 import build_network
 from tests.model.gpu_passes import check_peak_memory, synchronisation_fails
-from tests.random_parameters import random_parameters
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")]
 GPU = torch.device("cuda:0")

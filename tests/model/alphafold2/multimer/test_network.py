@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks.random_parameters import random_parameters
 from cuda.fused.chunking import chunk_budget
 from features.complexes.features import features_of_rows
 from features.complexes.rows import rows_of_file
@@ -17,7 +18,6 @@ from model.alphafold2.recycling import RecyclingSettings, ca_distance_change, pr
 from model.checkpoints.alphafold2 import build_network
 from model.planning.memory_plan import PassSize, plan_memory
 from msa.alignments.complex_a3m import parse_complex_a3m
-from tests.random_parameters import random_parameters
 
 Arrays = dict[str, np.ndarray]
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks.random_parameters import random_parameters
 from model import residue_constants
 from model.alphafold2.modules.config import ModelConfig
 from model.alphafold2.modules.structure_module import atom14_to_atom37_positions
@@ -18,7 +19,6 @@ from model.training.alphafold2.network import NetworkOutput, initial_recycled_ba
 from model.training.data.data import CENTI, ChainSet, Split
 from model.training.data.sampling import Sampler, TrainingSampleSettings
 from model.training.runtime.execution import Execution
-from tests.random_parameters import random_parameters
 
 TOLERANCE = 1e-5
 
