@@ -21,9 +21,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from random_parameters import random_parameters
 from torch import nn
 
+from benchmarks.random_parameters import random_parameters
 from model.alphafold2.modules.config import MultimerConfig, model_config
 from model.alphafold2.modules.embedders import Features, RecycledState
 from model.alphafold2.modules.heads import AlignedError, expected_errors, expected_plddt
