@@ -227,7 +227,7 @@ def run_with_exit_codes(command: click.Command) -> int:
         if logger.handlers:
             logger.error("%s", describe(failure), extra={"fields": {"exit_code": int(code)}})
         else:
-            # the failure came before the logging options were read
+            # it came before the logging options were read
             click.echo(escape_control_characters(f"foldcli: error: {describe(failure)}"), err=True)
         return code
     finally:

@@ -357,6 +357,7 @@ def _pass_size(config: ModelConfig, settings: PredictSettings, residues: int, ra
         element_bytes=_ELEMENT_BYTES[settings.precision],
         in_place=settings.kernels == "fused",
         ranks=ranks,
+        graphs=ranks == 1,
         alignment_rows=0 if config.multimer is None else settings.max_seq + settings.max_extra_seq,
     )
 

@@ -74,7 +74,7 @@ class ParametersFinding:
 
 
 class Reporting(Generic[TargetT, SourceT, SettingsT]):
-    """What a family says about its parameters, and about a run before it starts; all have a default.
+    """Facts about parameters, and about a run before it starts; all hooks have a default.
 
     Attributes:
         fetchable: values of `params fetch --which` for its parameters, and the networks in words.
