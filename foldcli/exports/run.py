@@ -30,9 +30,9 @@ from foldcli.inputs.queries import name_of_file
 from foldcli.logs import logger
 from foldcli.paths import check_writable_folder, make_writable_folder
 from foldcli.pipeline.prepare.template_stage import TemplateStage, open_library
-from foldcli.pipeline.search.chain_search import LARGE_BATCH, ChainSearch, ChainSearchResult, ChainStore
+from foldcli.pipeline.search.chain_search import LARGE_BATCH, ChainSearch, ChainSearchResult
 from foldcli.pipeline.search.stage import SearchStage
-from foldcli.pipeline.search.stores import CacheStore
+from foldcli.pipeline.search.stores import CacheStore, ChainStore
 from foldcli.pipeline.targets.alignment_request import AlignmentRequest
 from foldcli.pipeline.targets.locks import TargetLocks
 from foldcli.search_runs.settings import SearchRun

@@ -32,7 +32,6 @@ from model.all_atom.checks import Restraints
 from model.output.modelcif import UsedTemplate
 from model.structure import Structure
 from msa.alignments.files import parse_alignment
-from msa.base.atomic import atomic_write
 from msa.base.errors import InputError
 from msa.io.fasta import FastaRecord
 
@@ -219,14 +218,13 @@ def _stage_search(
         if isinstance(entity, Polymer) and entity.kind == MoleculeKind.PROTEIN and entity.sequence in found
         for _ in entity.chains
     ]
-    with atomic_write(target.files.staged_path("alignment")) as stream:
-        write_job_a3m(stream, target.name, copies, store.store.request.settings.pairing)
-    tables = [
-        store.read_hits(chain_query(chain), chain.id) for chain in {c.sequence: c for c in chains}.values()
-    ]
-    with atomic_write(target.files.staged_path("hits")) as stream:
-        stream.writelines(tables)
-    target.facts["search"] = {"hits": sum(table.count("\n") for table in tables)}
+    pairing = store.store.request.settings.pairing
+    distinct = {chain.sequence: chain for chain in chains}.values()
+    store.stage(
+        target,
+        {chain.id: chain for chain in distinct},
+        lambda stream: write_job_a3m(stream, target.name, copies, pairing),
+    )
 
 
 def _add_facts(target: TargetRun, aligned: AlignedJob, tokens: int, atoms: int) -> None:

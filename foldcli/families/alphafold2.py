@@ -148,11 +148,6 @@ class AlignmentFamily(
 
         return content_hash(source)
 
-    def check(self, target: TargetInput) -> None:
-        """Check that a query has residues of the twenty; see `Family.check`."""
-        if isinstance(target, FastaRecord):
-            check_foldable(target.sequence)
-
     def size(self, target: TargetInput) -> int:
         """Return the number of residues of all chains; see `Family.size`."""
         if isinstance(target, Complex | FastaRecord):
@@ -165,7 +160,9 @@ class AlignmentFamily(
         return _residues_of_file(target)
 
     def chains_to_search(self, target: TargetInput) -> tuple[FastaRecord, ...]:
-        """Return the chains of a complex; see `Family.chains_to_search`."""
+        """Return a query, or the chains of a complex; see `Family.chains_to_search`."""
+        if isinstance(target, FastaRecord):
+            return (target,)
         return target.chains if isinstance(target, Complex) else ()
 
     def target_identity(self, target: TargetInput, request: AlignmentIdentity | None) -> dict[str, Any]:

@@ -214,15 +214,12 @@ class Family(
         return getattr(target, "seeds", ())
 
     def chains_to_search(self, target: TargetT) -> tuple[FastaRecord, ...]:
-        """Return the chains of a target whose alignments a search adds to the chain store, copies included.
-
-        A FastaRecord is a target that is searched as a whole instead, and has no chains here.
-        """
+        """Return the chains of a target whose alignments a search adds to the cache, copies included."""
         return ()
 
     def is_searched(self, target: TargetT) -> bool:
         """Return True if a target needs alignments from a search."""
-        return isinstance(target, FastaRecord) or bool(self.chains_to_search(target))
+        return bool(self.chains_to_search(target))
 
     @abstractmethod
     def target_identity(self, target: TargetT, request: AlignmentIdentity | None) -> dict[str, Any]:

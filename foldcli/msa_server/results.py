@@ -15,7 +15,7 @@ from foldcli.exports.templates import template_files, write_template_hits
 from foldcli.inputs.complexes import chain_query
 from foldcli.msa_server.tickets import Ticket
 from foldcli.pipeline.prepare.template_stage import TemplateStage
-from foldcli.pipeline.search.chain_search import ChainStore
+from foldcli.pipeline.search.stores import ChainStore
 from msa.alignments.complex_a3m import NO_ROW, A3mRow
 from msa.alignments.files import parse_alignment
 from msa.base.errors import InputError

@@ -16,10 +16,10 @@ from foldcli.inputs.complexes import chain_query
 from foldcli.logs import logger
 from foldcli.msa_server.results import ResultFiles
 from foldcli.msa_server.tickets import Ticket, TicketJob, TicketQueue
-from foldcli.pipeline.search.chain_search import ChainSearch, ChainStore
+from foldcli.pipeline.search.chain_search import ChainSearch
 from foldcli.pipeline.search.hit_texts import alignment_text, table_text
 from foldcli.pipeline.search.stage import DatabaseSearcher, SearchStage
-from foldcli.pipeline.search.stores import CacheStore
+from foldcli.pipeline.search.stores import CacheStore, ChainStore
 from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
 from foldcli.pipeline.targets.locks import TargetLocks
 from foldcli.server.service import check_query

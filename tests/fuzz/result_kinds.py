@@ -11,17 +11,11 @@ from foldcli.outputs.done import DoneRecord, StageCost
 from foldcli.outputs.layout import TargetFiles, unranked_name
 from foldcli.outputs.model_files import ModelResult, read_staged_results
 from foldcli.outputs.summary import RunSummary
-from foldcli.outputs.target import TargetRun
-from foldcli.pipeline.search.stores import SEARCH_RECORD, TargetStore
-from foldcli.pipeline.targets.alignment_request import AlignmentRequest
-from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
 from foldcli.pipeline.targets.plan import read_finished
 from foldcli.report import ReportSettings
 from foldcli.report.data.result import read_done
 from foldcli.report.index import index_rows
 from foldcli.report.make import make_report
-from msa.hits.search_settings import AlignmentFilter, SearchSettings
-from msa.io.fasta import FastaRecord
 from tests.foldcli.report.results import COMPLEX_TAG, target_files, write_complex, write_result
 from tests.fuzz.fuzzing import Kind
 from tests.fuzz.query_kinds import GB1
@@ -33,20 +27,12 @@ def record_kinds(folder: Path) -> list[Kind]:
     """Return the kinds of records of finished and unfinished work, and the files that the report reads."""
     finished = write_result(folder / "t", "t")
     result = ModelResult(TAG, 90.0, 0.8, 3, 1.5, "0" * 64, iptm=0.5)
-    facts = {"residues": 40, "alignment_rows": 3, "search": {"fingerprint": "1" * 64, "hits": 2}}
+    facts = {"residues": 40, "alignment_rows": 3, "search": {"hits": 2}}
     settings = {"query": GB1, "header": "t of GB1", "predict": {"num_recycle": 3}}
     costs = [StageCost("predict", 1.5, 9)]
     record = DoneRecord("t", "0" * 64, settings, "auto", [result], costs, ["a warning"], facts)
     record.write(finished / "t.done.json")
     staged = replace(result, extras=("recycles",))
-    request = AlignmentRequest({"residues": "0" * 64}, AlignmentSettings(SearchSettings(), AlignmentFilter()))
-    query = FastaRecord("t", GB1)
-    search = {
-        "fingerprint": request.fingerprint(query),
-        "hits": 2,
-        "capped": None,
-        "sha256": {"alignment": "0", "hits": "1"},
-    }
 
     def copied(read: Callable[[TargetFiles], object], source: Path = finished) -> Callable[[Path], None]:
         """Return a reader of the whole result with one file replaced."""
@@ -82,14 +68,6 @@ def record_kinds(folder: Path) -> list[Kind]:
             (path.parent / unranked_name(kind, TAG)).touch()
         read_staged_results(path.parent)
 
-    def staged_search(path: Path) -> None:
-        files = TargetFiles("t", path.parent / "out")
-        files.search_folder.mkdir(parents=True, exist_ok=True)
-        for kind in ("alignment", "hits"):
-            files.staged_path(kind).write_text("x")
-        shutil.copy(path, files.search_folder / SEARCH_RECORD)
-        TargetStore({"t": TargetRun(files, query)}, request).is_finished("t", query)
-
     pair, many = (target_files(write_complex(folder / name, name), name) for name in ("pair", "many"))
     a, c = ("MGLAK" * 3)[:12], "MGLAKMG"
     rows = [f"{a}{a[:-1]}X{c}", f"{a[:5]}ac{'-' * 19}{c}", f"{a}{'-' * 19}", f"{'-' * 24}{c}"]
@@ -108,7 +86,6 @@ def record_kinds(folder: Path) -> list[Kind]:
         Kind(
             "result.json", f"{TAG}.result.json", [json.dumps(asdict(staged)).encode()], staged_results, "json"
         ),
-        Kind("search.json", SEARCH_RECORD, [json.dumps(search).encode()], staged_search, "json"),
         Kind("scores in report", scores.name, [scores.read_bytes()], copied(report), "json"),
         Kind("structure in report", structure.name, [structure.read_bytes()], copied(report)),
         Kind("alignment in report", a3m.name, [a3m.read_bytes()], copied(report)),

@@ -21,11 +21,10 @@ from foldcli.outputs.target import TargetRun
 from foldcli.outputs.templates import record_templates
 from foldcli.pipeline.prepare.cached_features import record_alignment_size, warn_of_missing_residues
 from foldcli.pipeline.prepare.template_stage import TargetTemplates, TemplateStage, templates_of_job
-from foldcli.pipeline.search.chain_search import ChainStore
+from foldcli.pipeline.search.stores import ChainStore
 from foldcli.pipeline.targets.layouts import layout_of
 from foldcli.pipeline.targets.settings import FeatureSettings
 from model.chains import chain_names, chain_slices
-from msa.base.atomic import atomic_write
 from msa.io.fasta import FastaRecord
 
 # chains whose features are kept in memory, for other complexes with the same chains
@@ -162,15 +161,9 @@ class ComplexStage:
         assert self._chain_store is not None
         pairing = self._chain_store.store.request.settings.pairing
         chains = [self._load_chain(chain_query(chain)) for chain in source.chains]
-        with atomic_write(target.files.staged_path("alignment")) as stream:
-            write_paired_a3m(stream, [chain.alignment for chain in chains], pairing)
-        tables = [
-            self._chain_store.read_hits(chain_query(chain), f"{target.name}_{name}")
-            for name, chain in source.distinct_chains().items()
-        ]
-        with atomic_write(target.files.staged_path("hits")) as stream:
-            stream.writelines(tables)
-        target.facts["search"] = {"hits": sum(table.count("\n") for table in tables)}
+        alignments = [chain.alignment for chain in chains]
+        named = {f"{target.name}_{name}": chain for name, chain in source.distinct_chains().items()}
+        self._chain_store.stage(target, named, lambda stream: write_paired_a3m(stream, alignments, pairing))
         return pair_chains([chain.alignment.features for chain in chains], pairing), chains
 
     def _load_chain(self, query: FastaRecord) -> _CachedChain:

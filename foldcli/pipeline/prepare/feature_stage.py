@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from threading import Lock
+from typing import IO
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from features.cache.cache import read_entry
 from features.templates.table import write_template_table
 from foldcli.inputs.alignment_targets import AlignmentTarget
 from foldcli.inputs.cached_targets import CachedTarget
-from foldcli.inputs.complexes import Complex
+from foldcli.inputs.complexes import Complex, chain_query
 from foldcli.inputs.names import ENTRY_SUFFIX
 from foldcli.inputs.targets import is_complex
 from foldcli.logs import logger
@@ -27,8 +28,7 @@ from foldcli.pipeline.prepare.template_stage import (
     templates_of_chain,
     templates_of_job,
 )
-from foldcli.pipeline.search.chain_search import ChainStore
-from foldcli.pipeline.search.stores import TargetStore
+from foldcli.pipeline.search.stores import ChainStore
 from foldcli.pipeline.targets.layouts import layout_of
 from foldcli.pipeline.targets.settings import FeatureSettings
 from msa.alignments.files import Alignment, read_alignment
@@ -41,8 +41,7 @@ class FeatureStage:
 
     Args:
         templates: the template stage; None to use no templates.
-        target_store: the alignments of searched queries; None if there are no searches.
-        chain_store: the alignments of the chains of complexes; None if there are no searches.
+        chain_store: the alignments of searched chains; None if there are no searches.
     """
 
     def __init__(
@@ -50,11 +49,10 @@ class FeatureStage:
         settings: FeatureSettings,
         templates: TemplateStage | None,
         input_indices: Mapping[str, int],
-        target_store: TargetStore | None,
         chain_store: ChainStore | None,
     ) -> None:
         self.settings, self.templates, self.chain_store = settings, templates, chain_store
-        self._input_indices, self._target_store = input_indices, target_store
+        self._input_indices = input_indices
         self._complexes = ComplexStage(settings, templates, chain_store)
         # templates are searched for one target at a time
         self.template_lock = Lock()
@@ -72,9 +70,10 @@ class FeatureStage:
                 some, and to stage NAME_templates.tsv.
 
         Raises:
-            InputError: an alignment or a cache entry is invalid, or see `TargetStore.check`.
+            InputError: an alignment or a cache entry is invalid.
         """
-        self._discard_stale_inputs(target)
+        # files of an interrupted run with other input or settings
+        shutil.rmtree(target.files.search_folder, ignore_errors=True)
         if is_complex(target.input):
             with self.template_lock:
                 return self._complexes.load(target, with_templates), None
@@ -87,16 +86,6 @@ class FeatureStage:
     ) -> TargetTemplates:
         """Return the templates that a job gives to a chain; see `FeatureServices`."""
         return templates_of_chain(name, sequence, templates, self.templates)
-
-    def _discard_stale_inputs(self, target: TargetRun) -> None:
-        """Remove the staged alignment and templates of an earlier run with other input or settings."""
-        if isinstance(target.input, FastaRecord):
-            assert self._target_store is not None
-            # another run may have changed them, because the lock was released after the search
-            self._target_store.check(target.name, target.input)
-            target.files.staged_path("templates").unlink(missing_ok=True)
-        else:
-            shutil.rmtree(target.files.search_folder, ignore_errors=True)
 
     def _load_features(self, target: TargetRun) -> dict[str, np.ndarray]:
         """Return the features of a single chain, from the cache, its alignments or its cache entry."""
@@ -112,7 +101,9 @@ class FeatureStage:
             elif is_entry:
                 features, was_cached = read_entry(source.files[0], verify=verify), True
             else:
-                alignments = source.parse(contents) if contents else [_searched_alignment(target)]
+                alignments = (
+                    source.parse(contents) if contents else [self._searched_alignment(target, source)]
+                )
                 features, was_cached = load_or_make_features(target.name, alignments, self.settings)
         target.facts["feature_cache_hit"] = was_cached
         record_size(target, features)
@@ -120,6 +111,19 @@ class FeatureStage:
             layout = layout_of(target.files.layout)
             layout.stage_alignment(target.files, contents[0], features["msa"].shape[1])
         return features
+
+    def _searched_alignment(self, target: TargetRun, query: FastaRecord) -> Alignment:
+        """Stage the alignment of a searched query, and return it; the cache records the file that remains."""
+        store, files = self.chain_store, target.files
+        assert store is not None
+
+        def write(stream: IO[str]) -> None:
+            _, _, rows = store.read(chain_query(query)).decode().partition("\n")
+            stream.write(layout_of(files.layout).first_line(len(query.sequence)))
+            stream.write(f">{query.header}\n{rows}")
+
+        store.stage(target, {query.id: query}, write)
+        return replace(read_alignment(files.staged_path("alignment")), source=str(files.path("alignment")))
 
     def _find_templates(self, target: TargetRun, features: dict[str, np.ndarray]) -> TargetTemplates | None:
         """Return the templates of a single chain, its own or those of a search; None without either.
@@ -140,9 +144,3 @@ class FeatureStage:
         for name, reason in templates.unusable:
             logger.warning("%s: template %s not used: %s", target.name, name, reason)
         return templates
-
-
-def _searched_alignment(target: TargetRun) -> Alignment:
-    """Return the staged alignment of a target; the cache records the file that will remain."""
-    files = target.files
-    return replace(read_alignment(files.staged_path("alignment")), source=str(files.path("alignment")))

@@ -30,11 +30,11 @@ from foldcli.pipeline.runs.dry_run import (
     plan_targets,
     print_plan,
 )
-from foldcli.pipeline.search.chain_search import ChainSearch, ChainStore
+from foldcli.pipeline.search.chain_search import ChainSearch
 from foldcli.pipeline.search.searcher import DatabaseSource
 from foldcli.pipeline.search.several_databases import make_joined
 from foldcli.pipeline.search.stage import SearchStage
-from foldcli.pipeline.search.stores import CacheStore
+from foldcli.pipeline.search.stores import CacheStore, ChainStore
 from foldcli.pipeline.targets.alignment_request import AlignmentRequest
 from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
 from foldcli.pipeline.targets.locks import TargetLocks

@@ -24,8 +24,7 @@ from foldcli.pipeline.prepare.feature_stage import FeatureStage
 from foldcli.pipeline.prepare.template_stage import TemplateStage
 from foldcli.pipeline.runs.cache_run import CacheRun
 from foldcli.pipeline.runs.dry_run import DONE, TO_DO, Inspection
-from foldcli.pipeline.search.chain_search import ChainStore
-from foldcli.pipeline.search.stores import CacheStore
+from foldcli.pipeline.search.stores import CacheStore, ChainStore
 from foldcli.pipeline.targets.alignment_request import AlignmentRequest
 from foldcli.pipeline.targets.settings import FeatureSettings, TemplateOptions
 from msa.database.database import TargetDatabase
@@ -71,7 +70,7 @@ class JobTask:
     def features(self) -> FeatureStage:
         """Return the feature stage for the job."""
         templates = None if self.templates is None else _template_stage(self.templates)
-        return FeatureStage(self.settings, templates, {}, None, self.chain_store)
+        return FeatureStage(self.settings, templates, {}, self.chain_store)
 
     def is_prepared(self) -> bool:
         """Return True if the cache has the inputs of the job."""

@@ -51,21 +51,6 @@ class JobPreparation:
         self._state, self._features = state, features
         self._settings, self._locks = state.settings, state.locks
 
-    def begin_target(self, target: TargetRun) -> TargetPlan | None:
-        """Prepare the folder of a target that was just locked; return its plan, or None if it is finished.
-
-        Raises:
-            InputError: the run would replace finished results of other settings, or the target cannot be
-                predicted.
-        """
-        self._settings.identities.family_of(target.input).check(target.input)
-        remove_leftovers(target.files)
-        if self._settings.output.overwrite and not target.was_locked:
-            target.discard_work()
-        target.was_locked = True
-        plan = self._state.plan(target)
-        return None if plan.is_finished else plan
-
     def prepare_for_workers(
         self, targets: Iterable[TargetRun], workers: int
     ) -> Generator[PreparedTarget, None, None]:
@@ -108,9 +93,9 @@ class JobPreparation:
             yield target, self._prepare_locked(target, hand_over)
 
     def skip_finished(self, target: TargetRun) -> bool:
-        """Return True if a target is finished, or fails because no network can predict it; count it then."""
+        """Return True if a target is finished, or fails because it cannot be predicted; count it then."""
         try:
-            self._settings.identities.sources_of(target.input)
+            self._settings.identities.family_of(target.input).check(target.input)
         except InputError as error:
             self._state.fail(target, error)
             return True
@@ -122,7 +107,7 @@ class JobPreparation:
             # the run that finished the target may have been killed before it removed its files
             if has_leftovers(target.files) and self._locks.try_acquire(target.files.lock_path):
                 # another run may have changed the target before it was locked
-                if not self._state.plan(target).is_finished:
+                if self._begin(target) is not None:
                     self._locks.release(target.files.lock_path)
                     return False
                 self._release_finished(target)
@@ -132,15 +117,27 @@ class JobPreparation:
         self._state.count_finished(target)
         return True
 
-    def _release_finished(self, target: TargetRun) -> None:
+    def _begin(self, target: TargetRun) -> TargetPlan | None:
+        """Prepare the folder of a target that was just locked; return its plan, or None if it is finished.
+
+        Raises:
+            InputError: the run would replace finished results of other settings.
+        """
         remove_leftovers(target.files)
+        if self._settings.output.overwrite and not target.was_locked:
+            target.discard_work()
+        target.was_locked = True
+        plan = self._state.plan(target)
+        return None if plan.is_finished else plan
+
+    def _release_finished(self, target: TargetRun) -> None:
         target.discard_work()
         self._locks.release(target.files.lock_path)
 
     def _prepare_locked(self, target: TargetRun, hand_over: Callable[[Any], Any]) -> Iterator[TargetStep]:
         """Yield the steps of a locked target, which fails with an exception."""
         try:
-            plan = self.begin_target(target)
+            plan = self._begin(target)
             if plan is None:
                 # another run has finished it since `skip_finished`
                 self._release_finished(target)

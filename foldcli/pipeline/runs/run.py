@@ -3,8 +3,7 @@
 A run is a list of targets that pass through stages, each working on the whole list, a bounded number of
 targets ahead of the next stage:
 
-1. search (`fold` only), in batches, in a thread            `targets.TargetSearch`,
-   chains of complexes before that                          `chain_search.ChainSearch`
+1. search (`fold` only), in batches, in a thread            `chain_search.ChainSearch`
 2. features, templates and random features, in a thread     `preparation.JobPreparation`
 3. the network, in the main thread                          `network_stage.NetworkStage`,
    or with several devices in a process for each,
@@ -13,17 +12,17 @@ targets ahead of the next stage:
 
 The network is what a run waits for. The state of a target is on the disk: staged files in its work folder,
 each with the fingerprint of what it depends on, so that an interrupted run continues. done.json, written
-last, marks a finished target. A run holds a target's lock while a stage works on it.
+last, marks a finished target.
 
-The lock is released between the search and the features, because many searched targets wait there. Another
-run may finish the target meanwhile, so it is planned three times: without a lock, to leave out finished
-targets (`JobPreparation.skip_finished`); locked for the search (`TargetSearch.search_ahead`); and locked
-again for its features and models (`JobPreparation.prepare`). The last two call `JobPreparation.begin_target`.
+Alignments of chains are in the feature cache: their searches touch no target's folder, and lock only the
+chains. A run locks a target when its features are next (`JobPreparation.prepare`), plans it, and releases it
+when it is finished. To leave out targets that are finished before, it plans those that have a done.json at
+the beginning too, without a lock (`JobPreparation.skip_finished`).
 """
 
 import contextlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain
 from typing import Any, TypeVar
@@ -52,10 +51,9 @@ from foldcli.pipeline.runs.network_stage import NetworkStage
 from foldcli.pipeline.runs.preparation import SAMPLES_AHEAD, JobPreparation
 from foldcli.pipeline.runs.several_devices import predict_in_workers
 from foldcli.pipeline.runs.state import RunSettings, RunState
-from foldcli.pipeline.search.chain_search import ChainSearch, ChainStore
+from foldcli.pipeline.search.chain_search import ChainSearch
 from foldcli.pipeline.search.stage import SearchStage
-from foldcli.pipeline.search.stores import CacheStore, TargetStore
-from foldcli.pipeline.search.targets import TargetSearch
+from foldcli.pipeline.search.stores import CacheStore, ChainStore
 from foldcli.pipeline.targets.alignment_settings import FIRST_BATCH
 from foldcli.pipeline.targets.layouts import RunDescription, layout_of
 from msa.base.errors import MissingError
@@ -159,15 +157,10 @@ class _Run:
         targets, settings = state.targets, state.settings
         self._num_workers = max(1, min(_MAX_WORKERS, available_cores() // 2, len(targets)))
         self._pool = WorkerPool(self._num_workers, partial(load_libraries, settings.output.report))
-        self._chain_store: ChainStore | None = None
-        self._target_store: TargetStore | None = None
+        self._store: ChainStore | None = None
         if settings.search is not None:
-            request, targets_by_name = settings.search.request, {target.name: target for target in targets}
-            self._chain_store = ChainStore(CacheStore(settings.features.cache, request))
-            self._target_store = TargetStore(targets_by_name, request, settings.output.overwrite)
-        features = FeatureStage(
-            settings.features, settings.templates, input_indices, self._target_store, self._chain_store
-        )
+            self._store = ChainStore(CacheStore(settings.features.cache, settings.search.request))
+        features = FeatureStage(settings.features, settings.templates, input_indices, self._store)
         self._preparation = JobPreparation(state, features)
 
     @contextlib.contextmanager
@@ -215,36 +208,32 @@ class _Run:
         )
 
     def _search(self) -> Iterator[TargetRun]:
-        """Yield the unfinished targets; sequences come once they have been searched."""
-        search = self._settings.search
-        if search is None or self._chain_store is None or self._target_store is None:
-            return self._unfinished()
-        state, begin_target = self._state, self._preparation.begin_target
-        target_search = TargetSearch(
-            search, self._target_store, state.locks, begin_target, state.fail, state.progress.show
-        )
-        searched = target_search.search_ahead(self._search_chains(search, self._chain_store))
-        return run_ahead(searched, _SEARCHES_AHEAD, state.stop)
+        """Yield the unfinished targets, once all chains that they need have been searched."""
+        search, store = self._settings.search, self._store
+        targets = (target for target in self._state.targets if not self._preparation.skip_finished(target))
+        if search is None or store is None:
+            return targets
+        return run_ahead(self._searched(targets, search, store), _SEARCHES_AHEAD, self._state.stop)
 
-    def _unfinished(self) -> Iterator[TargetRun]:
-        """Yield the targets that need work, in order."""
-        return (target for target in self._state.targets if not self._preparation.skip_finished(target))
-
-    def _search_chains(self, search: SearchStage, chain_store: ChainStore) -> Iterator[TargetRun]:
-        """Yield the unfinished targets; complexes come once all their chains have been searched."""
+    def _searched(
+        self, targets: Iterable[TargetRun], search: SearchStage, store: ChainStore
+    ) -> Iterator[TargetRun]:
+        """Search, and yield the targets whose chains do not fail."""
         state, identities = self._state, self._settings.identities
 
         def chains_of(target: TargetRun) -> Sequence[FastaRecord]:
             return identities.family_of(target.input).chains_to_search(target.input)
 
-        chain_search = ChainSearch(search, chain_store, state.locks)
-        for result in chain_search.search_ahead(self._unfinished(), chains_of, state.progress.show):
+        chain_search = ChainSearch(search, store, state.locks)
+        for result in chain_search.search_ahead(targets, chains_of, state.progress.show):
             if result.error is not None:
                 state.fail(result.target, result.error)
                 continue
             if result.cost is not None:
                 result.target.add_cost(result.cost)
             yield result.target
+        # the network gets the memory of the searches
+        search.close()
 
     def _gpu_launches(self) -> contextlib.AbstractContextManager[None]:
         """Return a context in which this thread soon gets the interpreter's lock to launch GPU kernels."""

@@ -1,25 +1,24 @@
-"""Searches for the chains of complexes: each distinct chain once for all complexes of a run.
+"""Searches for the chains of a run's targets: each distinct chain once for all of them.
 
 The alignments of chains are stored in the feature cache by fingerprint, where later runs with the same chains
 find them. While a run searches a chain, it holds the chain's lock.
 """
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Generic, TypeAlias, TypeVar
 
 from features.chemistry.residues import check_foldable
 from foldcli.inputs.complexes import Complex, chain_query
-from foldcli.logs import logger
+from foldcli.logs import log_time_since_start, logger
 from foldcli.outputs.done import StageCost
 from foldcli.outputs.target import measured_stage
-from foldcli.pipeline.search.hit_texts import FoundHits, table_text
 from foldcli.pipeline.search.stage import SEARCH_BATCH, SearchResult, SearchStage
-from foldcli.pipeline.search.stores import CacheStore, ComplexStore
+from foldcli.pipeline.search.stores import ChainStore, ComplexStore
+from foldcli.pipeline.targets.alignment_settings import FIRST_BATCH
 from foldcli.pipeline.targets.locks import TargetLocks
-from msa.io.compression import read_bytes
+from foldcli.progress import Progress
 from msa.io.fasta import FastaRecord
 from msa.io.molecules import PROTEIN
 from msa.search.database_search import check_query
@@ -30,57 +29,8 @@ LARGE_BATCH = 1024
 """Number of chains that are searched together if nothing else waits for the first ones. The hits of all are
 in memory: about a megabyte for 10,000."""
 
-# name of all files of chains
-_NAME = "chain"
-_TAB = "\t"
-
-
-@dataclass(frozen=True)
-class ChainStore:
-    """The alignments and the tables of hits of chains.
-
-    Args:
-        store: location of the alignments; the tables are next to them.
-    """
-
-    store: CacheStore
-
-    def is_finished(self, name: str, query: FastaRecord) -> bool:
-        """Return True if a chain has been searched; the name does not matter."""
-        return self.store.is_finished(_NAME, query) and self._table(query).is_file()
-
-    def write(self, name: str, query: FastaRecord, hits: FoundHits) -> None:
-        """Write a chain's hits and their alignment; the name appears in messages only."""
-        self.store.write_file(self._table(query), table_text(query, hits))
-        self.store.write(_NAME, query, hits)
-        if hits.capped:
-            limit = self.store.request.settings.search.max_seqs
-            reason = f"the search reached --max-seqs {limit}; further sequences were left out"
-            logger.warning("%s: %s", name, reason)
-
-    def read(self, query: FastaRecord) -> bytes:
-        """Return the A3M file of a chain.
-
-        Raises:
-            InputError: the file is damaged.
-        """
-        return read_bytes(self.store.path(_NAME, query))
-
-    def read_hits(self, query: FastaRecord, name: str) -> str:
-        """Return the table of a chain's hits (`m8.DEFAULT_COLUMNS`) with another name of the query.
-
-        Raises:
-            InputError: the file is damaged.
-        """
-        lines = read_bytes(self._table(query)).decode().splitlines(keepends=True)
-        return "".join(f"{name}\t{line.partition(_TAB)[2]}" for line in lines)
-
-    def _table(self, query: FastaRecord) -> Path:
-        return self.store.path(_NAME, query).with_name(f"{_NAME}.m8.gz")
-
-    def lock(self, query: FastaRecord) -> Path:
-        """Return the path of the lock that a run holds while it searches a chain."""
-        return self.store.path(_NAME, query).with_name(".lock")
+# names and queries of chains, by fingerprint
+_Queries: TypeAlias = dict[str, tuple[str, FastaRecord]]
 
 
 @dataclass(frozen=True)
@@ -103,64 +53,84 @@ class ChainSearch:
 
     Args:
         locks: a chain is locked while it is searched.
-        batch: number of chains that are searched together. Targets come when all of them are searched.
+        first_batch: number of chains that are searched together at first; each further batch is twice as
+            large, up to `SEARCH_BATCH`. Targets come when all chains of their batch are searched.
     """
 
     stage: SearchStage
     store: ChainStore
     locks: TargetLocks
-    batch: int = SEARCH_BATCH
+    first_batch: int = FIRST_BATCH
 
     def search_ahead(
         self,
         targets: Iterable[T],
         chains_of: Callable[[T], Sequence[FastaRecord]],
-        show_status: Callable[[str], None] = lambda text: None,
+        show_status: Callable[[str], None] | None = None,
     ) -> Iterator[ChainSearchResult[T]]:
         """Yield all targets; one with chains comes once these have alignments from searches in batches.
+
+        Targets with a chain that another run searches come last.
 
         Args:
             targets: all targets of the run.
             chains_of: returns the chains of a target to search; a target without any is passed on.
-            show_status: called with descriptions of the progress.
+            show_status: called with descriptions of the progress; None for the progress of the stage.
         """
-        waiting_targets: list[tuple[T, dict[str, FastaRecord]]] = []
-        # names and queries by fingerprint
-        unsearched: dict[str, tuple[str, FastaRecord]] = {}
-
-        def search_batch() -> Iterator[ChainSearchResult[T]]:
-            text = f"searching with {len(unsearched)} chain{'s' if len(unsearched) > 1 else ''}"
-            logger.debug("%s", text)
-            show_status(text)
-            with measured_stage("search") as costs:
-                errors = {key: error for key, error in self._search_or_wait(unsearched) if error is not None}
-            cost = replace(costs[0], seconds=costs[0].seconds / len(waiting_targets))
-            for target, queries in waiting_targets:
-                error = next((errors[key] for key in queries if key in errors), None)
-                yield ChainSearchResult(target, error, cost)
-            waiting_targets.clear()
-            unsearched.clear()
-
+        waiting: list[tuple[T, _Queries]] = []
+        searched_elsewhere: list[tuple[T, _Queries]] = []
+        batch: _Queries = {}
+        size = self.first_batch
         for target in targets:
             try:
-                named_queries = self._named_queries(chains_of(target))
-                unfinished = {
-                    key: pair for key, pair in named_queries.items() if not self.store.is_finished(*pair)
+                queries = self._named_queries(chains_of(target))
+                unfinished = self._unfinished(queries)
+                locked = {
+                    key: pair
+                    for key, pair in unfinished.items()
+                    if key in batch or self.locks.try_acquire(self.store.lock(pair[1]))
                 }
-                for key in named_queries.keys() - unfinished.keys():
-                    self._remove_lock_of_killed_run(named_queries[key][1])
             except Exception as error:
                 yield ChainSearchResult(target, error)
                 continue
             if not unfinished:
                 yield ChainSearchResult(target)
                 continue
-            waiting_targets.append((target, {key: query for key, (_, query) in named_queries.items()}))
-            unsearched.update({key: pair for key, pair in unfinished.items() if key not in unsearched})
-            if len(unsearched) >= self.batch:
-                yield from search_batch()
-        if waiting_targets:
-            yield from search_batch()
+            batch = locked | batch  # a chain has the name of its first target
+            (waiting if len(locked) == len(unfinished) else searched_elsewhere).append((target, queries))
+            if len(batch) >= size:
+                yield from self._search_batch(waiting, batch, show_status)
+                waiting, batch, size = [], {}, max(size, min(2 * size, SEARCH_BATCH))
+        if batch:
+            yield from self._search_batch(waiting, batch, show_status)
+        for target, queries in searched_elsewhere:
+            yield from self._search_batch([(target, queries)], self._unfinished(queries), show_status)
+
+    def _search_batch(
+        self,
+        targets: Sequence[tuple[T, _Queries]],
+        batch: _Queries,
+        show_status: Callable[[str], None] | None,
+    ) -> Iterator[ChainSearchResult[T]]:
+        """Search chains, or wait for them; yield the targets, unless the run ends meanwhile."""
+        text = f"searching with {len(batch)} sequence{'' if len(batch) == 1 else 's'}"
+        logger.debug("%s", text)
+
+        def progress(done: int, total: int | None) -> None:
+            assert show_status is not None
+            show_status(f"{text}, {100 * done // total} %" if total else text)
+
+        if show_status is not None:
+            show_status(text)
+        with measured_stage("search") as costs:
+            errors = dict(self._search_or_wait(batch, None if show_status is None else progress))
+        log_time_since_start(f"{len(batch)} sequences were searched")
+        if len(errors) < len(batch):
+            return
+        cost = replace(costs[0], seconds=costs[0].seconds / max(1, len(targets)))
+        for target, queries in targets:
+            error = next((error for key in queries if (error := errors.get(key)) is not None), None)
+            yield ChainSearchResult(target, error, cost)
 
     def search_complexes(
         self, named_complexes: Iterable[tuple[str, Complex]], store: ComplexStore
@@ -179,7 +149,7 @@ class ChainSearch:
                     error = failure
             yield SearchResult(name, target, error)
 
-    def _named_queries(self, chains: Sequence[FastaRecord]) -> dict[str, tuple[str, FastaRecord]]:
+    def _named_queries(self, chains: Sequence[FastaRecord]) -> _Queries:
         """Return the names and the queries of the distinct chains of a target by fingerprint."""
         for chain in chains:
             check_query(chain)
@@ -188,65 +158,70 @@ class ChainSearch:
         queries = ((chain.id, chain_query(chain)) for chain in dict.fromkeys(chains))
         return {self.store.store.request.fingerprint(query): (name, query) for name, query in queries}
 
-    def _remove_lock_of_killed_run(self, query: FastaRecord) -> None:
-        """Remove the lock of a searched chain, if the run that searched it was killed before it could."""
-        path = self.store.lock(query)
-        # the cache may be readable only
-        with contextlib.suppress(OSError):
-            if path.exists() and self.locks.try_acquire(path):
-                self.locks.release(path)
+    def _unfinished(self, queries: _Queries) -> _Queries:
+        """Return the queries that have not been searched; remove locks that killed runs left at others."""
+        unfinished = {key: pair for key, pair in queries.items() if not self.store.is_finished(*pair)}
+        for key in queries.keys() - unfinished.keys():
+            path = self.store.lock(queries[key][1])
+            # the cache may be readable only
+            with contextlib.suppress(OSError):
+                if path.exists() and self.locks.try_acquire(path):
+                    self.locks.release(path)
+        return unfinished
 
     def search_each(self, chains: Sequence[FastaRecord]) -> Iterator[tuple[FastaRecord, Exception | None]]:
         """Yield different chains as they are searched, each with its error if it has failed."""
-        unsearched: dict[str, tuple[str, FastaRecord]] = {}
+        queries: _Queries = {}
         chain_of: dict[str, FastaRecord] = {}
         for chain in chains:
             ((key, pair),) = self._named_queries([chain]).items()
-            chain_of[key] = chain
-            if self.store.is_finished(*pair):
-                self._remove_lock_of_killed_run(pair[1])
-                yield chain, None
-            else:
-                unsearched[key] = pair
-        for key, error in self._search_or_wait(unsearched):
+            chain_of[key], queries[key] = chain, pair
+        unfinished = self._unfinished(queries)
+        for key in queries.keys() - unfinished.keys():
+            yield chain_of[key], None
+        for key, error in self._search_or_wait(unfinished):
             yield chain_of[key], error
 
     def _search_or_wait(
-        self, unsearched: Mapping[str, tuple[str, FastaRecord]]
+        self, queries: _Queries, progress: Progress | None = None
     ) -> Iterator[tuple[str, Exception | None]]:
-        """Search chains, and wait for those that other runs are searching.
+        """Search chains, and wait for those that other runs are searching, until the run ends.
 
         A run that waits for a chain holds no chain's lock, so that two runs do not wait for each other.
+
+        Args:
+            queries: the chains, some of which may be locked by this run.
+            progress: see `SearchStage.run`.
 
         Yields:
             The fingerprint of each chain, and its error if it has failed.
         """
-        locked_elsewhere = {
-            key: (name, query)
-            for key, (name, query) in unsearched.items()
-            if not self.locks.try_acquire(self.store.lock(query))
-        }
-        yield from self._search_locked(
-            {key: pair for key, pair in unsearched.items() if key not in locked_elsewhere}
-        )
-        for key, (name, query) in locked_elsewhere.items():
+
+        def is_locked(query: FastaRecord) -> bool:
+            path = self.store.lock(query)
+            return self.locks.is_held(path) or self.locks.try_acquire(path)
+
+        locked = {key: pair for key, pair in queries.items() if is_locked(pair[1])}
+        yield from self._search_locked(locked, progress)
+        for key, (name, query) in queries.items():
+            if key in locked:
+                continue
             if not self.locks.acquire(self.store.lock(query), name):
-                break
-            yield from self._search_locked({key: (name, query)})
+                return
+            yield from self._search_locked({key: (name, query)}, progress)
 
     def _search_locked(
-        self, named_queries: Mapping[str, tuple[str, FastaRecord]]
+        self, queries: _Queries, progress: Progress | None
     ) -> Iterator[tuple[str, Exception | None]]:
         """Search chains whose locks are held, unless another run has just done so, and release the locks."""
         try:
-            unfinished = {k: pair for k, pair in named_queries.items() if not self.store.is_finished(*pair)}
-            for key in named_queries.keys() - unfinished.keys():
+            unfinished = {key: pair for key, pair in queries.items() if not self.store.is_finished(*pair)}
+            for key in queries.keys() - unfinished.keys():
                 yield key, None
-            results = self.stage.run(list(unfinished.values()), self.store)
-            for key, result in zip(unfinished, results, strict=True):
-                assert isinstance(result.query, FastaRecord)
-                self.locks.release(self.store.lock(result.query))
+            results = self.stage.run(list(unfinished.values()), self.store, progress=progress)
+            for (key, (_, query)), result in zip(unfinished.items(), results, strict=True):
+                self.locks.release(self.store.lock(query))
                 yield key, result.error
         finally:
-            for _, query in named_queries.values():
+            for _, query in queries.values():
                 self.locks.release(self.store.lock(query))

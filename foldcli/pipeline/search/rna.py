@@ -11,10 +11,10 @@ from features.chemistry.residue_classes import MoleculeKind
 from foldcli.inputs.complexes import chain_query
 from foldcli.inputs.failures import Failures
 from foldcli.logs import logger
-from foldcli.pipeline.search.chain_search import ChainSearch, ChainStore
+from foldcli.pipeline.search.chain_search import ChainSearch
 from foldcli.pipeline.search.searcher import DatabaseSource
 from foldcli.pipeline.search.stage import SearchStage
-from foldcli.pipeline.search.stores import CacheStore
+from foldcli.pipeline.search.stores import CacheStore, ChainStore
 from foldcli.pipeline.targets.alignment_request import AlignmentRequest
 from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
 from foldcli.pipeline.targets.locks import TargetLocks

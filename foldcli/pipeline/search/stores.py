@@ -1,35 +1,33 @@
-"""Stores for the alignments of queries: the feature cache, or the work folders of a run's targets."""
+"""Stores of alignments in the feature cache: of queries, and of the chains of a run's targets."""
 
 import gzip
 import io
-import json
-import shutil
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import IO, Protocol
 
 from features.complexes.a3m import parse_chains, write_paired_a3m
-from foldcli.inputs.complexes import Complex
-from foldcli.logs import logger
-from foldcli.outputs.done import FinishedTarget
-from foldcli.outputs.layout import FileKind, TargetFiles
-from foldcli.outputs.model_files import link_file
+from foldcli.inputs.complexes import Complex, chain_query
+from foldcli.logs import warn_once
+from foldcli.outputs.layout import FileKind
 from foldcli.outputs.target import TargetRun
 from foldcli.pipeline.search.hit_texts import FoundHits, alignment_text, table_text
 from foldcli.pipeline.targets.alignment_request import AlignmentRequest
-from foldcli.pipeline.targets.layouts import layout_of
 from msa.base.atomic import atomic_write, writing_cache
 from msa.base.digests import file_sha256
-from msa.base.errors import InputError
-from msa.base.json_files import read_json
 from msa.base.temporary_names import remove_abandoned_files
+from msa.io.compression import read_bytes
 from msa.io.fasta import FastaRecord
 
-SEARCH_RECORD = "search.json"
-"""Name of the record of a finished search in a target's work folder."""
 SEARCH_FILES: tuple[FileKind, ...] = ("alignment", "hits")
-"""The files that a search writes."""
+"""The files that a target gets from its search."""
+
+# name of all files of chains
+_CHAIN = "chain"
+_TAB = "\t"
+# last line of the table of a chain's hits, if there were more
+_CAPPED = "# further sequences were left out\n"
 
 
 class ComplexStore(Protocol):
@@ -81,107 +79,94 @@ class CacheStore:
 
 
 @dataclass(frozen=True)
-class TargetStore:
-    """The alignments and hits of a run's targets, staged in work folders until the targets are finished."""
+class StoredHits:
+    """The hits of a chain.
 
-    targets: Mapping[str, TargetRun]
-    request: AlignmentRequest
-    overwrite: bool = False
+    Args:
+        table: one line for each, with `m8.DEFAULT_COLUMNS`.
+        capped: whether `--max-seqs` left out further ones.
+    """
+
+    table: str
+    capped: bool
+
+
+@dataclass(frozen=True)
+class ChainStore:
+    """The alignments and the tables of hits of chains, in the feature cache.
+
+    Args:
+        store: location of the alignments; the tables are next to them.
+    """
+
+    store: CacheStore
 
     def is_finished(self, name: str, query: FastaRecord) -> bool:
-        """Return True if an earlier run searched this query; its files are then staged."""
-        target = self.targets[name]
-        files = target.files
-        record = self._staged_record(files, query)
-        if record is None:
-            shutil.rmtree(files.search_folder, ignore_errors=True)
-            if self.overwrite or (record := self._published_record(files, query)) is None:
-                return False
-            for kind in SEARCH_FILES:
-                link_file(files.path(kind), files.staged_path(kind))
-            _write_record(files, record)
-        _add_facts(target, record)
-        return True
-
-    def check(self, name: str, query: FastaRecord) -> None:
-        """Check that a search is still staged; stage it again if another run has published it meanwhile.
-
-        Raises:
-            InputError: another run has replaced it by a search with other settings.
-        """
-        if not replace(self, overwrite=False).is_finished(name, query):
-            raise InputError("another run searches it in the same folder with other settings", name)
+        """Return True if a chain has been searched; the name does not matter."""
+        return self.store.is_finished(_CHAIN, query) and self._table(query).is_file()
 
     def write(self, name: str, query: FastaRecord, hits: FoundHits) -> None:
-        """Write the hits, their alignment, and the record of the search."""
-        target = self.targets[name]
+        """Write a chain's hits and their alignment; the name appears in messages only."""
+        table = table_text(query, hits) + (_CAPPED if hits.capped else "")
+        self.store.write_file(self._table(query), table)
+        self.store.write(_CHAIN, query, hits)
+        if hits.capped:
+            warn_once(f"{name}: {self._capped_warning()}")
+
+    def read(self, query: FastaRecord) -> bytes:
+        """Return the A3M file of a chain.
+
+        Raises:
+            InputError: the file is damaged.
+        """
+        return read_bytes(self.store.path(_CHAIN, query))
+
+    def read_hits(self, query: FastaRecord, name: str) -> StoredHits:
+        """Return a chain's hits, with another name of the query.
+
+        Raises:
+            InputError: the file is damaged.
+        """
+        lines = read_bytes(self._table(query)).decode().splitlines(keepends=True)
+        capped = lines[-1:] == [_CAPPED]
+        hits = lines[:-1] if capped else lines
+        return StoredHits("".join(f"{name}\t{line.partition(_TAB)[2]}" for line in hits), capped)
+
+    def stage(
+        self,
+        target: TargetRun,
+        chains: Mapping[str, FastaRecord],
+        write_alignment: Callable[[IO[str]], object],
+    ) -> None:
+        """Stage NAME.a3m and NAME.m8 of a target whose chains have been searched, and add its facts.
+
+        Args:
+            target: the target.
+            chains: its distinct chains, by the names of the query in NAME.m8.
+            write_alignment: writes the A3M file.
+        """
         files = target.files
-        with atomic_write(files.staged_path("hits")) as stream:
-            stream.write(table_text(query, hits))
         with atomic_write(files.staged_path("alignment")) as stream:
-            stream.write(layout_of(files.layout).first_line(len(query.sequence)))
-            stream.write(alignment_text(query, hits, self.request.settings))
-        record = {
-            "fingerprint": self.request.fingerprint(query),
-            "hits": len(hits),
-            "capped": self.request.settings.search.max_seqs if hits.capped else None,
+            write_alignment(stream)
+        hits = [self.read_hits(chain_query(chain), name) for name, chain in chains.items()]
+        with atomic_write(files.staged_path("hits")) as stream:
+            stream.writelines(each.table for each in hits)
+        target.facts["search"] = {
+            "hits": sum(each.table.count("\n") for each in hits),
+            "capped": self.store.request.settings.search.max_seqs if any(h.capped for h in hits) else None,
             "sha256": {kind: file_sha256(files.staged_path(kind)) for kind in SEARCH_FILES},
         }
-        _write_record(files, record)
-        _add_facts(target, record)
-
-    def _staged_record(self, files: TargetFiles, query: FastaRecord) -> dict[str, Any] | None:
-        """Return the record of a staged search, if it is of this query and its files are unchanged."""
-        path = files.search_folder / SEARCH_RECORD
-        try:
-            record = read_json(path)
-        except FileNotFoundError:
-            return None
-        except (OSError, ValueError) as error:
-            logger.warning("%s: damaged, so %s is searched again (%s)", path, files.name, error)
-            return None
-        return self._validate(record, query, {kind: files.staged_path(kind) for kind in SEARCH_FILES})
-
-    def _published_record(self, files: TargetFiles, query: FastaRecord) -> dict[str, Any] | None:
-        """Return the record of a finished target's search, under the same conditions as a staged one."""
-        try:
-            finished = FinishedTarget.read(files.path("done"))
-        except (OSError, ValueError):
-            return None
-        if finished is None:
-            return None
-        paths = {kind: files.path(kind) for kind in SEARCH_FILES}
-        return self._validate(finished.facts.get("search"), query, paths)
-
-    def _validate(
-        self, record: Any, query: FastaRecord, paths: dict[FileKind, Path]
-    ) -> dict[str, Any] | None:
-        """Return a record if it is of this query, and the files have its hashes; otherwise None."""
-        if not isinstance(record, dict) or record.get("fingerprint") != self.request.fingerprint(query):
-            return None
-        expected = record.get("sha256")
-        if not isinstance(expected, dict) or not isinstance(record.get("hits"), int):
-            return None
-        for kind, path in paths.items():
-            try:
-                if file_sha256(path) != expected.get(kind):
-                    logger.warning("%s: changed since its search, so the search runs again", path)
-                    return None
-            except OSError:
-                return None
-        return record
-
-
-def _add_facts(target: TargetRun, record: dict[str, Any]) -> None:
-    """Add the record of a target's search to its facts, and a warning if the number of hits was limited."""
-    target.facts["search"] = record
-    if record.get("capped"):
-        warning = f"the search reached --max-seqs {record['capped']}; further sequences were left out"
-        if warning not in target.warnings:
+        if any(each.capped for each in hits) and (warning := self._capped_warning()) not in target.warnings:
             target.warnings.append(warning)
-            logger.warning("%s: %s", target.name, warning)
+            warn_once(f"{target.name}: {warning}")
 
+    def lock(self, query: FastaRecord) -> Path:
+        """Return the path of the lock that a run holds while it searches a chain."""
+        return self.store.path(_CHAIN, query).with_name(".lock")
 
-def _write_record(files: TargetFiles, record: dict[str, Any]) -> None:
-    with atomic_write(files.search_folder / SEARCH_RECORD) as stream:
-        json.dump(record, stream)
+    def _table(self, query: FastaRecord) -> Path:
+        return self.store.path(_CHAIN, query).with_name(f"{_CHAIN}.m8.gz")
+
+    def _capped_warning(self) -> str:
+        limit = self.store.request.settings.search.max_seqs
+        return f"the search reached --max-seqs {limit}; further sequences were left out"

@@ -24,9 +24,8 @@ from foldcli.outputs.layout import TargetFiles
 from foldcli.outputs.target import TargetRun
 from foldcli.pipeline.prepare.cached_features import CacheTask
 from foldcli.pipeline.prepare.complexes import ComplexStage
-from foldcli.pipeline.search.chain_search import ChainStore
 from foldcli.pipeline.search.searcher import LocalSearcher
-from foldcli.pipeline.search.stores import CacheStore
+from foldcli.pipeline.search.stores import CacheStore, ChainStore
 from foldcli.pipeline.targets.alignment_request import AlignmentRequest
 from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
 from foldcli.pipeline.targets.settings import FeatureSettings

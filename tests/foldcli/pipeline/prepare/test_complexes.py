@@ -27,10 +27,9 @@ from foldcli.pipeline.prepare.feature_stage import FeatureStage
 from foldcli.pipeline.runs.dry_run import inspect_target
 from foldcli.pipeline.runs.run import run_targets
 from foldcli.pipeline.runs.state import RunSettings
-from foldcli.pipeline.search.chain_search import ChainStore
 from foldcli.pipeline.search.searcher import LocalSearcher
 from foldcli.pipeline.search.stage import SearchStage
-from foldcli.pipeline.search.stores import CacheStore
+from foldcli.pipeline.search.stores import CacheStore, ChainStore
 from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
 from model.prediction import Prediction
 from msa.base.errors import InputError
@@ -140,7 +139,7 @@ def test_fold_searches_each_chain_once_and_continues_after_an_interruption(
         assert not (out / f"{name}/.work").exists()
     hits = [line.split("\t")[:2] for line in (out / "mixed/mixed.m8").read_text().splitlines()]
     assert sorted(hits) == [["mixed_A", "a"], ["mixed_A", "c"], ["mixed_B", "b"]]
-    assert done["facts"]["search"] == {"hits": 2}
+    assert (done["facts"]["search"]["hits"], done["facts"]["search"]["capped"]) == (2, None)
     # the two chains' rows of one species are paired
     assert [line for line in (out / "mixed/mixed.a3m").read_text().splitlines() if line.startswith(">a\tb")]
     (structure,) = (out / "mixed").glob("*.pdb")
@@ -203,7 +202,7 @@ def test_templates_of_a_job_are_used_for_the_chain_that_they_are_given_to(
     mask = features["template_all_atom_mask"]
     assert np.flatnonzero(mask.any((0, 2))).tolist() == [4, 5] and not mask[1:].any()
     np.testing.assert_array_equal(features["template_all_atom_positions"][0, 4:6], positions)
-    templates = FeatureStage(settings.features, None, {"single": 0}, None, chains)._find_templates(
+    templates = FeatureStage(settings.features, None, {"single": 0}, chains)._find_templates(
         TargetRun(TargetFiles("single", tmp_path / "again"), read()["single"]), features
     )
     assert templates is not None

@@ -114,6 +114,5 @@ def make_intermediate_files(target: Runs, finished: Runs) -> None:
     target.files.search_folder.mkdir()
     for kind in ("alignment", "hits"):
         shutil.copy(finished.files.path(kind), target.files.staged_path(kind))  # type: ignore[arg-type]
-    (target.files.search_folder / "search.json").write_text(json.dumps(record.facts["search"]))
     for path in target.files.folder.glob("q*"):
         path.unlink()

@@ -36,7 +36,7 @@ def preparation(
     targets = [TargetRun(settings.output.files(name), target_input) for name, target_input in inputs.items()]
     state = RunState(targets, settings, Failures(settings.output.folder, Shard()))
     with state.locks:
-        yield JobPreparation(state, FeatureStage(settings.features, None, {}, None, None)), state
+        yield JobPreparation(state, FeatureStage(settings.features, None, {}, None)), state
 
 
 def describe(steps: list[TargetStep]) -> list[tuple[str | None, bool, bool]]:
@@ -95,7 +95,7 @@ def test_failure_of_a_target_leaves_the_others(tmp_path: Path) -> None:
         assert not state.targets[0].files.lock_path.exists()
 
 
-@pytest.mark.parametrize("name", [".lock", ".lock.0123456789abcdef.tmp", ".work/search/search.json"])
+@pytest.mark.parametrize("name", [".lock", ".lock.0123456789abcdef.tmp", ".work/search/q.a3m"])
 def test_files_of_a_run_killed_after_it_finished_a_target_are_removed(runs: Runs, name: str) -> None:
     before = runs.times()
     path = runs.files.folder / name
@@ -122,7 +122,6 @@ def test_finished_target_that_another_run_has_locked_is_skipped(runs: Runs) -> N
 @pytest.mark.parametrize(
     "damaged",
     [
-        "search.json",
         "*.result.json",
         *(pytest.param(name, marks=pytest.mark.slow) for name in ("q.a3m", "*.pdb")),
     ],

@@ -1,6 +1,7 @@
 """Tests of runs: every kind of input, searches, and the order of targets."""
 
 import random
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,11 +12,10 @@ import pytest
 from foldcli.inputs.alignment_targets import AlignmentTarget
 from foldcli.inputs.cached_targets import CacheIndex
 from foldcli.inputs.targets import TargetInput
-from foldcli.outputs.target import TargetRun
 from foldcli.pipeline.runs.dry_run import DONE, TO_DO
 from foldcli.pipeline.runs.run import in_run_order
+from foldcli.pipeline.search.chain_search import ChainSearch, ChainSearchResult
 from foldcli.pipeline.search.searcher import LocalSearcher
-from foldcli.pipeline.search.targets import TargetSearch
 from msa.base.errors import InputError
 from msa.io.fasta import FastaRecord
 from tests.foldcli.pipeline.runs.runs import QUERY, Runs
@@ -87,35 +87,62 @@ def test_every_kind_of_input_is_finished_once(
     assert new_runs.times() == times
 
 
-def after_search(monkeypatch: pytest.MonkeyPatch, action: Callable[[TargetRun], None]) -> None:
-    """Call an action when a run has searched a target, and does not hold its lock."""
-    search_ahead = TargetSearch.search_ahead
+def after_search(monkeypatch: pytest.MonkeyPatch, action: Callable[[], None]) -> None:
+    """Call an action when a run has searched a target, and has not locked it yet."""
+    search_ahead = ChainSearch.search_ahead
 
-    def search_then_act(*arguments: Any) -> Iterator[TargetRun]:
-        for target in search_ahead(*arguments):
+    def search_then_act(*arguments: Any) -> Iterator[ChainSearchResult[Any]]:
+        for result in search_ahead(*arguments):
             monkeypatch.undo()
-            action(target)
-            yield target
+            action()
+            yield result
 
-    monkeypatch.setattr(TargetSearch, "search_ahead", search_then_act)
+    monkeypatch.setattr(ChainSearch, "search_ahead", search_then_act)
 
 
 @pytest.mark.slow
-def test_search_that_another_run_has_published_is_used(
+def test_target_that_another_run_publishes_after_its_search_is_continued(
     tmp_path: Path, searcher: LocalSearcher, finished_two: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runs = Runs(tmp_path, searcher)
-    after_search(monkeypatch, lambda target: runs.run(models=(3,)))
+    after_search(monkeypatch, lambda: runs.run(models=(3,)))
     runs.run(models=(3, 4))
     assert runs.contents() == finished_two.contents()
 
 
-def test_search_that_another_run_has_replaced_is_refused(
-    tmp_path: Path, searcher: LocalSearcher, monkeypatch: pytest.MonkeyPatch
+def test_staged_files_of_another_run_are_replaced(
+    tmp_path: Path, searcher: LocalSearcher, finished_one: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runs = Runs(tmp_path, searcher)
-    after_search(monkeypatch, lambda target: target.files.staged_path("alignment").write_text(">q\nAC\n"))
-    assert "another run searches it in the same folder with other settings" in runs.refusal()
+
+    def stage_others() -> None:
+        runs.files.search_folder.mkdir(parents=True)
+        runs.files.staged_path("alignment").write_text(">q\nAC\n")
+        runs.files.staged_path("templates").write_text("rank\n")
+
+    after_search(monkeypatch, stage_others)
+    runs.run()
+    assert runs.contents() == finished_one.contents()
+
+
+def test_same_sequence_is_searched_once_for_all_folders(
+    tmp_path: Path, searcher: LocalSearcher, finished_one: Runs
+) -> None:
+    shutil.copytree(finished_one.folder / "cache", tmp_path / "cache")
+
+    class NoSearch(LocalSearcher):
+        def search_many(self, *arguments: Any) -> Iterator[Any]:
+            pytest.fail("searched again")
+
+    runs = Runs(tmp_path, NoSearch(searcher.database, searcher.engine))
+    runs.run(FastaRecord("other name", QUERY.sequence))
+    names = [line[1:] for line in runs.files.path("alignment").read_text().splitlines() if line[0] == ">"]
+    before = finished_one.files.path("alignment").read_text()
+    assert names[0] == "other name" and names[1:] == [
+        line[1:] for line in before.splitlines()[1:] if line[0] == ">"
+    ]
+    table = re.sub(r"^q\t", "other\t", finished_one.files.path("hits").read_text(), flags=re.MULTILINE)
+    assert runs.files.path("hits").read_text() == table
 
 
 def test_edited_alignment_is_searched_again(runs: Runs) -> None:

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from foldcli.inputs.complexes import chain_query, split_chains
-from foldcli.pipeline.search.chain_search import ChainSearch, ChainStore
+from foldcli.pipeline.search.chain_search import ChainSearch
 from foldcli.pipeline.search.searcher import LocalSearcher
 from foldcli.pipeline.search.stage import SearchStage
-from foldcli.pipeline.search.stores import CacheStore
+from foldcli.pipeline.search.stores import CacheStore, ChainStore
 from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
 from foldcli.pipeline.targets.locks import LockOwner, TargetLocks
 from msa.hits.hits import Hits

@@ -1,6 +1,5 @@
 """Tests of the search of a target of `fold`: its files, and when it is searched again."""
 
-import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from threading import Event
@@ -9,22 +8,20 @@ from typing import Any
 import pytest
 
 from foldcli.inputs.complexes import chain_query
-from foldcli.outputs.done import DoneRecord
-from foldcli.outputs.layout import FileKind, LayoutName, TargetFiles
-from foldcli.outputs.model_files import ModelResult
+from foldcli.outputs.layout import TargetFiles
 from foldcli.outputs.target import TargetRun
-from foldcli.pipeline.search.chain_search import LARGE_BATCH, ChainSearch, ChainStore
+from foldcli.pipeline.search.chain_search import LARGE_BATCH, ChainSearch
 from foldcli.pipeline.search.hit_texts import FoundHits
 from foldcli.pipeline.search.searcher import LocalSearcher
 from foldcli.pipeline.search.stage import SearchStage
-from foldcli.pipeline.search.stores import CacheStore, TargetStore
-from foldcli.pipeline.search.targets import TargetSearch
+from foldcli.pipeline.search.stores import CacheStore, ChainStore
 from foldcli.pipeline.targets.alignment_settings import FIRST_BATCH, AlignmentSettings
 from foldcli.pipeline.targets.locks import TargetLocks
 from msa.cpu.engine import CpuEngine
 from msa.database.build import BuildSettings, build_database
 from msa.database.database import TargetDatabase
 from msa.hits.search_settings import AlignmentFilter, SearchSettings
+from msa.io.compression import read_bytes
 from msa.io.fasta import FastaRecord
 
 UBIQUITIN = "MQIFVKTLTGKTITLEVEPSDTIENVKAKIQDKEGIPPDQQRLIFAGKQLEDGRTLSDYNIQKESTLHLVLRLRGG"
@@ -42,13 +39,15 @@ def make_stage(database: TargetDatabase, row_filter: AlignmentFilter) -> SearchS
     return SearchStage(LocalSearcher(database, CpuEngine()), AlignmentSettings(SearchSettings(), row_filter))
 
 
-def search(stage: SearchStage, folder: Path, layout: LayoutName = "default") -> TargetRun:
-    """Search a target, unless its files answer the same request, and return it."""
-    target = TargetRun(TargetFiles("q", folder / "out", layout), QUERY)
-    store = TargetStore({"q": target}, stage.request)
-    if not store.is_finished("q", QUERY):
-        for result in stage.run([("q", QUERY)], store):
-            result.raise_error()
+def search(stage: SearchStage, folder: Path) -> TargetRun:
+    """Search a target, unless the cache answers its request, stage its files, and return it."""
+    target = TargetRun(TargetFiles("q", folder / "out"), QUERY)
+    store = ChainStore(CacheStore(folder / "cache", stage.request))
+    with TargetLocks(Event()) as locks:
+        for result in ChainSearch(stage, store, locks).search_ahead([target], lambda target: [target.input]):
+            assert result.error is None
+    alignment = store.read(chain_query(QUERY)).decode()
+    store.stage(target, {"q": QUERY}, lambda stream: stream.write(alignment))
     return target
 
 
@@ -62,35 +61,27 @@ def test_filter_removes_rows_of_the_alignment_and_not_of_the_table(tmp_path: Pat
         lines = target.files.staged_path("alignment").read_text().splitlines()
         return [line[1:].split("\t")[0] for line in lines if line.startswith(">")]
 
-    assert rows() == ["q", "nedd8", "half"]
+    assert rows() == ["query", "nedd8", "half"]
     # with another filter the existing files are replaced
-    assert rows(cov=0.8) == ["q", "nedd8"]
-    assert rows(qid=0.8) == ["q", "half"]
-    staged = TargetFiles("q", tmp_path / "out").staged_path("alignment")
-    modified = staged.stat().st_mtime_ns
-    assert rows(qid=0.8) == ["q", "half"] and staged.stat().st_mtime_ns == modified
+    assert rows(cov=0.8) == ["query", "nedd8"]
+    assert rows(qid=0.8) == ["query", "half"]
+    ((stored, modified),) = [
+        (path, path.stat().st_mtime_ns)
+        for path in tmp_path.glob("cache/**/*.a3m.gz")
+        if b"nedd8" not in read_bytes(path)
+    ]
+    assert rows(qid=0.8) == ["query", "half"] and stored.stat().st_mtime_ns == modified
 
 
-def test_search_of_a_finished_target_is_reused_if_its_files_are_unchanged(tmp_path: Path) -> None:
-    stage = make_stage(build(tmp_path, f">ubq\n{UBIQUITIN}\n>nedd8\n{NEDD8}\n"), AlignmentFilter())
-    target = search(stage, tmp_path, "colabfold")
-    a3m = target.files.staged_path("alignment")
-    assert a3m.read_text().startswith(f"#{len(UBIQUITIN)}\t1\n>q\n")
-    kinds: tuple[FileKind, ...] = ("alignment", "hits")
-    for kind in kinds:
-        target.files.path(kind).write_bytes(target.files.staged_path(kind).read_bytes())
-    model = ModelResult("tag", 50.0, None, 0, 1.0, "key")
-    record = DoneRecord("q", "key", {}, "auto", [model], [], facts={"search": target.facts["search"]})
-    record.write(target.files.path("done"))
-    modified = target.files.path("alignment").stat().st_mtime_ns
-    shutil.rmtree(target.files.work_folder)
-    again = search(stage, tmp_path, "colabfold")
-    assert again.facts["search"] == target.facts["search"]
-    assert a3m.stat().st_mtime_ns == modified, "it is the published file"
-    shutil.rmtree(target.files.work_folder)
-    target.files.path("hits").write_text("edited")
-    search(stage, tmp_path, "colabfold")
-    assert target.files.staged_path("hits").read_text() != "edited"
+def test_limit_of_hits_is_recorded_of_stored_searches_too(tmp_path: Path) -> None:
+    database = build(tmp_path, f">ubq\n{UBIQUITIN}\n>nedd8\n{NEDD8}\n")
+    settings = AlignmentSettings(SearchSettings(max_seqs=1), AlignmentFilter())
+    stage = SearchStage(LocalSearcher(database, CpuEngine()), settings)
+    for _ in range(2):
+        target = search(stage, tmp_path)
+        assert target.files.staged_path("hits").read_text().count("\n") == 1
+        assert (target.facts["search"]["hits"], target.facts["search"]["capped"]) == (1, 1)
+        assert target.warnings == ["the search reached --max-seqs 1; further sequences were left out"]
 
 
 class RecordingSearcher(LocalSearcher):
@@ -105,17 +96,13 @@ class RecordingSearcher(LocalSearcher):
 def test_first_batches_are_small_and_the_others_wait(tmp_path: Path) -> None:
     searcher = RecordingSearcher(build(tmp_path, f">ubq\n{UBIQUITIN}\n"), CpuEngine())
     stage = SearchStage(searcher, AlignmentSettings(SearchSettings(), AlignmentFilter()), show_progress=False)
-    targets = {
-        name: TargetRun(TargetFiles(name, tmp_path / "out"), FastaRecord(name, UBIQUITIN[: 20 + number]))
-        for number, name in enumerate(f"t{k}" for k in range(FIRST_BATCH * 3 + 1))
-    }
-    store, plan = TargetStore(targets, stage.request), object()
+    chains = [FastaRecord(f"t{k}", UBIQUITIN[: 20 + k]) for k in range(FIRST_BATCH * 3 + 1)]
+    store = ChainStore(CacheStore(tmp_path / "cache", stage.request))
     sizes: list[int] = searcher.__dict__.setdefault("sizes", [])
     with TargetLocks(Event()) as locks:
-        search = TargetSearch(stage, store, locks, lambda target: plan, pytest.fail, lambda text: None)  # type: ignore[arg-type]
-        searched = search.search_ahead(targets.values())
-        assert next(searched).name == "t0" and sizes == [FIRST_BATCH]
-        assert [target.name for target in searched] == list(targets)[1:]
+        searched = ChainSearch(stage, store, locks).search_ahead(chains, lambda chain: [chain])
+        assert next(searched).target == chains[0] and sizes == [FIRST_BATCH]
+        assert [result.target for result in searched] == chains[1:]
     assert sizes == [FIRST_BATCH, 2 * FIRST_BATCH, 1]
 
 
@@ -147,7 +134,7 @@ def test_chains_of_a_large_batch_are_searched_together(tmp_path: Path) -> None:
             store = ChainStore(CacheStore(tmp_path / f"cache{number}", stage.request))
             search = ChainSearch(stage, store, locks, batch)
             assert [each.target for each in search.search_ahead(chains, lambda chain: [chain])] == chains
-    assert searcher.__dict__["sizes"] == [7, 3, 3, 1]
+    assert searcher.__dict__["sizes"] == [7, 3, 4]
 
 
 def test_chains_come_as_they_are_searched(tmp_path: Path) -> None:
