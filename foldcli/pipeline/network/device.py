@@ -2,11 +2,11 @@
 
 import re
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 
-from foldcli.families.settings import NetworkOptions
+from foldcli.families.settings import JobSettings, NetworkOptions
 from model.layers.kernels import best_kernels
 from msa.base.errors import MissingError
 
@@ -171,7 +171,7 @@ class NetworkMemory:
         return text
 
 
-def set_up_device(options: NetworkOptions, device: str, ranks: int = 1) -> tuple[NetworkMemory, Any]:
+def set_up_device(options: NetworkOptions, device: str, ranks: int = 1) -> tuple[NetworkMemory, JobSettings]:
     """Return the memory that may be used on a device, and the settings with its precision and kernels.
 
     Raises:

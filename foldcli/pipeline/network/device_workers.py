@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import distributed
 
-from foldcli.families.settings import Job, NetworkOptions
+from foldcli.families.settings import Job, JobSettings, NetworkOptions, Source
 from foldcli.logs import logger
 from foldcli.pipeline.network.device import NetworkMemory, choose_device
 from foldcli.pipeline.network.job_runners import JobResult, LocalRunner
@@ -51,8 +51,8 @@ class WorkerSettings:
         assignment: rank of the process if several predict together, else None.
     """
 
-    sources: tuple[Any, ...]
-    predict: Any
+    sources: tuple[Source, ...]
+    predict: JobSettings
     device: str
     max_memory: int | None = None
     threads: int = 1
@@ -152,7 +152,7 @@ def _noticing_lost_gpu(settings: WorkerSettings) -> Iterator[None]:
         raise GpuLost(str(error).partition("\n")[0]) from error
 
 
-def _start_job(settings: WorkerSettings, name: str, job: Job, sample: Any) -> None:
+def _start_job(settings: WorkerSettings, name: str, job: Job, sample: object) -> None:
     sample = load_arrays(sample)
     with _noticing_lost_gpu(settings):
         worker = _worker(settings)
@@ -234,7 +234,7 @@ class DeviceWorker:
         """False if processes have ended twice."""
         return self._ends < _MAX_ENDS
 
-    def start(self, name: str, job: Job, sample: Any, progress: Progress) -> Callable[[], JobResult]:
+    def start(self, name: str, job: Job, sample: object, progress: Progress) -> Callable[[], JobResult]:
         """Start one job of a target in the processes; see `JobRunner`. Several processes also finish it.
 
         Both this and the returned function raise these errors.

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 
@@ -51,7 +51,7 @@ class JobRunner(Protocol):
         """The text of the progress bar for a job that has been started."""
         ...
 
-    def start(self, name: str, job: Job, sample: Any, progress: Progress) -> Callable[[], JobResult]:
+    def start(self, name: str, job: Job, sample: object, progress: Progress) -> Callable[[], JobResult]:
         """Start one job of a target.
 
         Returns:
@@ -80,7 +80,7 @@ class LocalRunner:
         # looked for only after an error, because it waits for the GPU
         return not self._failed or self.predictor.memory.is_usable()
 
-    def start(self, name: str, job: Job, sample: Any, progress: Progress) -> Callable[[], JobResult]:
+    def start(self, name: str, job: Job, sample: object, progress: Progress) -> Callable[[], JobResult]:
         """Start one job; see `JobRunner`."""
         predictor, passes = self.predictor, 0
 

@@ -6,14 +6,14 @@ from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, cast
 
 import torch
 
 from foldcli.families.base import AnyFamily
-from foldcli.families.protocols import NetworkJob, SharedNetwork
+from foldcli.families.protocols import Network, NetworkJob, SharedNetwork
 from foldcli.families.registry import family_of
-from foldcli.families.settings import Job, NetworkOptions, PredictSettings
+from foldcli.families.settings import Job, JobSettings, NetworkOptions, Source
 from foldcli.logs import log_time_since_start, logger
 from foldcli.outputs.model_files import ModelOrigin
 from foldcli.params.parameters import UNTRAINED
@@ -24,6 +24,7 @@ from foldcli.pipeline.processes.background import run_in_background
 from foldcli.progress import Progress
 from model.errors import OutOfMemory
 from model.parallel.communication import RankGroup
+from model.prediction import Prediction
 
 # seconds that the end of a process waits for the GPU's preparation
 _WARM_UP_GRACE = 5.0
@@ -56,7 +57,7 @@ class PredictedSample:
     """One of the models that a job gives."""
 
     tag: str
-    prediction: Any
+    prediction: Prediction
     origin: ModelOrigin
 
 
@@ -76,17 +77,17 @@ class Predictor:
 
     def __init__(
         self,
-        sources: Sequence[Any],
-        settings: Any,
+        sources: Sequence[Source],
+        settings: JobSettings,
         memory: NetworkMemory,
-        arrays: "Future[Any] | None" = None,
+        arrays: "Future[object] | None" = None,
         compilation: "Future[KernelCompilation | None] | None" = None,
-        networks: dict[Any, Any] | None = None,
+        networks: dict[Source, Network] | None = None,
     ) -> None:
         self._compilation = compilation
         self.sources, self.settings, self.memory = list(sources), settings, memory
         self._arrays = {} if arrays is None else {sources[0]: arrays}
-        self._networks: dict[Any, Any] = {} if networks is None else networks
+        self._networks: dict[Source, Network] = {} if networks is None else networks
         self._warm_up: Future[None] | None = None
 
     @property
@@ -99,7 +100,7 @@ class Predictor:
         """True if any of the networks is untrained."""
         return any(source.is_untrained for source in self.sources)
 
-    def network(self, source: Any) -> Any:
+    def network(self, source: Source) -> Network:
         """Return the network of a model (`foldcli.families.protocols.Network`), loading it at the first call.
 
         Raises:
@@ -113,7 +114,7 @@ class Predictor:
             self._networks[source] = family_of(source).load(source, self.settings, device, arrays)
         return self._networks[source]
 
-    def _read_ahead(self, source: Any) -> None:
+    def _read_ahead(self, source: Source) -> None:
         """Begin to read the file of the network after this one in a thread, unless it has been read."""
         following = dict(pairwise(self.sources)).get(source)
         if following is None or following.file is None:
@@ -122,7 +123,7 @@ class Predictor:
             read_file = family_of(following).read_file
             self._arrays[following] = run_in_background(partial(read_file, following))
 
-    def warm_up(self, source: Any) -> None:
+    def warm_up(self, source: Source) -> None:
         """Begin to prepare a GPU for a network, in a thread; other calls, and those on a CPU, do nothing.
 
         The first passes of a process load kernels and prepare weights, which takes longer than the passes.
@@ -138,7 +139,7 @@ class Predictor:
         if self._warm_up is not None and (error := self._warm_up.exception()) is not None:
             logger.debug("the GPU was not warmed up: %s", error)
 
-    def _run_passes(self, source: Any) -> None:
+    def _run_passes(self, source: Source) -> None:
         """Run passes of a network on a made-up target."""
         network = self.network(source)
         log_time_since_start("the network is loaded")
@@ -146,7 +147,7 @@ class Predictor:
         log_time_since_start("the GPU is warmed up")
 
     def start(
-        self, name: str, job: Job, sample: Any, progress: Progress
+        self, name: str, job: Job, sample: object, progress: Progress
     ) -> Callable[[], tuple[PredictedSample, ...]]:
         """Start a job within the available memory; see `foldcli.families.protocols.Network.start`.
 
@@ -179,23 +180,23 @@ class RankPredictor(Predictor):
 
     def __init__(
         self,
-        sources: Sequence[Any],
-        settings: PredictSettings,
+        sources: Sequence[Source],
+        settings: JobSettings,
         memory: NetworkMemory,
         group: RankGroup,
-        arrays: "Future[Any] | None" = None,
+        arrays: "Future[object] | None" = None,
         compilation: "Future[KernelCompilation | None] | None" = None,
     ) -> None:
         super().__init__(sources, settings, memory, arrays, compilation)
         self.group = group
 
-    def warm_up(self, source: Any) -> None:
+    def warm_up(self, source: Source) -> None:
         """Do nothing, because all ranks run each pass together."""
 
-    def network(self, source: Any) -> Any:
+    def network(self, source: Source) -> Network:
         """Return the network of a model, loading it at the first call; see `Predictor.network`."""
         if source not in self._networks:
-            network: SharedNetwork = super().network(source)
+            network = cast(SharedNetwork, super().network(source))
             self._networks[source] = network.shared(self.group, self._predict_together)
         return self._networks[source]
 

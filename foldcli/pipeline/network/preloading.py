@@ -5,9 +5,9 @@ inside functions here, so that they run at the right time.
 """
 
 from concurrent.futures import Future
-from typing import Any
 
 from foldcli.families.registry import family_of
+from foldcli.families.settings import Source
 from foldcli.pipeline.prepare.sampling_process import prepare_features
 from foldcli.pipeline.processes.background import run_in_background
 from foldcli.process_state import set_triton_cache_folder
@@ -16,7 +16,7 @@ from msa.base.interpreter import without_collection
 from msa.gpu.device.opening import create_context
 
 
-def start_worker(device: str, source: Any) -> None:
+def start_worker(device: str, source: Source) -> None:
     """Import torch in a worker process, while a thread opens its GPU."""
     set_triton_cache_folder()
     if device != "cpu":
@@ -25,7 +25,7 @@ def start_worker(device: str, source: Any) -> None:
         family_of(source).import_libraries()
 
 
-def start_preloading(device: str, source: Any) -> "Future[Any] | None":
+def start_preloading(device: str, source: Source) -> "Future[object] | None":
     """Prepare features and the GPU, and read the parameters, each in a background thread.
 
     Errors are ignored here; the first use reports them.

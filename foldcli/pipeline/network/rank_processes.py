@@ -7,10 +7,10 @@ functions here, so that this module itself does not import torch.
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from foldcli.errors import describe, exit_code_of
-from foldcli.families.settings import NetworkOptions
+from foldcli.families.settings import NetworkOptions, Source
 from foldcli.logs import configure, logger
 from foldcli.pipeline.network.preloading import start_worker
 from foldcli.process_state import ONE_THREAD
@@ -29,7 +29,7 @@ class RankProcesses:
         source: parameters of the first network.
     """
 
-    def __init__(self, options: NetworkOptions, threads: int, source: Any) -> None:
+    def __init__(self, options: NetworkOptions, threads: int, source: Source) -> None:
         # they write their messages themselves, because rank 0 may end at once
         self.services = [
             Service(f"{__name__}:RankHandler", options, threads, rank, logger.level, environment=ONE_THREAD)
@@ -86,7 +86,7 @@ class RankHandler:
         logger.setLevel(log_level)
         self._options, self._threads, self._rank = options, threads, rank
 
-    def prepare(self, source: Any) -> None:
+    def prepare(self, source: Source) -> None:
         """Import torch, and begin to open the GPU."""
         _end_at_error(lambda: start_worker(_gpu_of(self._rank, self._options.device), source))
 

@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import torch
@@ -18,7 +18,7 @@ import torch
 from foldcli.errors import ExitCode, describe
 from foldcli.families.protocols import NetworkJob, SharedNetwork
 from foldcli.families.registry import check_parameters, family_of, find_family
-from foldcli.families.settings import Job, NetworkOptions
+from foldcli.families.settings import Job, JobSettings, NetworkOptions, Source
 from foldcli.fingerprints import fingerprint
 from foldcli.logs import logger
 from foldcli.pipeline.network.device import NetworkMemory, choose_rank_device, set_up_device
@@ -98,7 +98,7 @@ def serve_rank(options: NetworkOptions, threads: int, assignment: RankAssignment
     except RankMismatch as error:
         logger.debug("%s", error)
         return ExitCode.MISSING
-    networks: dict[Any, SharedNetwork] = {}
+    networks: dict[Source, SharedNetwork] = {}
     with ending_all_on_failure(session):
         while (text := session.next_job()) is not None:
             job = RankJob(**json.loads(text))
@@ -123,12 +123,12 @@ def _network_kinds(store: torch.distributed.TCPStore) -> list[str]:
 
 def join_ranks(
     options: NetworkOptions,
-    sources: Sequence[Any],
+    sources: Sequence[Source],
     threads: int,
     assignment: RankAssignment,
     device: str,
     store: torch.distributed.TCPStore,
-) -> tuple[NetworkMemory, Any, RankSession]:
+) -> tuple[NetworkMemory, JobSettings, RankSession]:
     """Set up the device of this process, and join the other ranks.
 
     Raises:

@@ -14,7 +14,7 @@ from typing import Any
 
 from foldcli.errors import ExitCode, Terminated
 from foldcli.families.protocols import NetworkJob, SharedNetwork
-from foldcli.families.settings import NetworkOptions, PredictSettings
+from foldcli.families.settings import JobSettings, NetworkOptions
 from foldcli.logs import logger
 from foldcli.params.parameters import UNTRAINED
 from foldcli.pipeline.network.device import NetworkMemory, choose_rank_device
@@ -53,7 +53,7 @@ class RankedPredictor(RankPredictor):
     def __init__(
         self,
         startup: Startup,
-        settings: PredictSettings,
+        settings: JobSettings,
         memory: NetworkMemory,
         session: RankSession,
         processes: RankProcesses | None,

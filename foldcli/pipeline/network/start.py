@@ -17,8 +17,8 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
+from foldcli.families.protocols import Network
 from foldcli.families.registry import family_of, find_family
 from foldcli.families.settings import NetworkOptions, Source
 from foldcli.logs import log_time_since_start, logger
@@ -52,12 +52,12 @@ class Startup:
     """
 
     sources: list[Source] = field(default_factory=list)
-    arrays: "Future[Any] | None" = None
+    arrays: "Future[object] | None" = None
     compilation: "Future[KernelCompilation | None] | None" = None
     worker_services: tuple[Service, ...] = ()
     rank_processes: RankProcesses | None = None
     sampling: SamplingProcesses | None = None
-    networks: dict[Any, Any] = field(default_factory=dict)
+    networks: dict[Source, Network] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ def start(
     preload: bool = True,
     kinds: Sequence[str] = (),
     processes: Processes = Processes(),
-    networks: dict[Any, Any] | None = None,
+    networks: dict[Source, Network] | None = None,
 ) -> Startup:
     """Find the parameters, and import torch while background threads load what predictions need.
 

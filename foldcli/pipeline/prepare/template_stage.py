@@ -206,7 +206,7 @@ def templates_of_chain(
     return TargetTemplates(hits, hit_features(hits), unusable)
 
 
-def warn_of_unused_templates(name: str, source: Any, reason: str) -> None:
+def warn_of_unused_templates(name: str, source: object, reason: str) -> None:
     """Warn that the templates that a job file gives to a target's chains are not used, if it gives any."""
     if any(getattr(source, "templates", ())):
         logger.warning("%s: the templates of the job file are not used: %s", name, reason)

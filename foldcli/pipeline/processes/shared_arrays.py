@@ -8,7 +8,6 @@ to 64 MB, and a process that is killed leaves no file behind.
 import mmap
 import os
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -74,12 +73,12 @@ class SharedArrays:
             os.close(descriptor)
 
 
-def load_arrays(sample: Any) -> Any:
+def load_arrays(sample: object) -> object:
     """Return the input of a job, after mapping its arrays if they are in shared memory."""
     return sample.load() if isinstance(sample, SharedArrays) else sample
 
 
-def share_arrays(arrays: Any) -> Any:
+def share_arrays(arrays: object) -> object:
     """Copy a dictionary of arrays into shared memory; return anything else unchanged.
 
     The dictionary is also returned if that fails, for example for lack of memory.

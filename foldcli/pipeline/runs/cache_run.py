@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from threading import Event
-from typing import Any, Protocol, Self, TypeAlias, TypeVar
+from typing import Any, Generic, Protocol, Self, TypeAlias, TypeVar
 
 from features.cache.cache import FeatureCache, cache_key
 from features.chemistry.residues import check_foldable
@@ -60,6 +60,7 @@ class Task(Protocol):
 
 
 T = TypeVar("T")
+Item = TypeVar("Item")
 Result: TypeAlias = WorkResult[Task, CachedFeatures]
 
 
@@ -80,7 +81,7 @@ def _results(tasks: Iterator[Task], workers: int) -> Iterator[Result]:
 
 
 @dataclass(frozen=True)
-class CacheRun(ABC):
+class CacheRun(ABC, Generic[T]):
     """A run of `foldcli cache-features`; there is a class for each kind of inputs.
 
     Args:
@@ -115,11 +116,11 @@ class CacheRun(ABC):
         """Raise InputError if a target that may be searched cannot be prepared."""
 
     @abstractmethod
-    def tasks(self, targets: Sequence[tuple[str, Any]], failures: Failures) -> Iterator[Any]:
+    def tasks(self, targets: Sequence[tuple[str, T]], failures: Failures) -> Iterator[Any]:
         """Yield the tasks of the targets, once what they need is searched; `failures` gets the others."""
 
     @abstractmethod
-    def inspect(self, name: str, item: Any, store: CacheStore | None) -> Inspection:
+    def inspect(self, name: str, item: T, store: CacheStore | None) -> Inspection:
         """Return the size of a target, and the action of the run.
 
         Args:
@@ -131,7 +132,7 @@ class CacheRun(ABC):
             InputError: the target is invalid.
         """
 
-    def run(self, targets: Sequence[tuple[str, Any]], failures: Failures) -> None:
+    def run(self, targets: Sequence[tuple[str, T]], failures: Failures) -> None:
         """Add the inputs of all targets to the cache, report them in order, and log how many there are."""
         num_added = num_existing = 0
 
@@ -165,7 +166,7 @@ class CacheRun(ABC):
         logger.info("%d cached, %d already there, %d failed", num_added, num_existing, len(failures.failed))
 
     def print_plan(
-        self, targets: Sequence[tuple[str, Any]], shard: Shard, failures: Failures, as_json: bool
+        self, targets: Sequence[tuple[str, T]], shard: Shard, failures: Failures, as_json: bool
     ) -> None:
         """Print what the run would do, without searching; alignments are read.
 
@@ -187,7 +188,7 @@ class CacheRun(ABC):
         planned = plan_targets(targets, lambda name, item: self.inspect(name, item, store), shard, failures)
         print_plan(planned, headings, failures, as_json, self.size_unit)
 
-    def valid(self, targets: Sequence[tuple[str, T]], failures: Failures) -> list[tuple[str, T]]:
+    def valid(self, targets: Sequence[tuple[str, Item]], failures: Failures) -> list[tuple[str, Item]]:
         """Return the targets that `check` accepts; `failures` gets the others."""
         valid = []
         for name, item in targets:
@@ -214,7 +215,7 @@ class CacheRun(ABC):
 
 
 @dataclass(frozen=True)
-class FeatureCacheRun(CacheRun):
+class FeatureCacheRun(CacheRun[FeatureInput]):
     """A run that caches AlphaFold2's features of alignments, sequences and complexes."""
 
     def check(self, item: FastaRecord | Complex) -> None:

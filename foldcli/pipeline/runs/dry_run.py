@@ -119,7 +119,7 @@ def plan_targets(
 
 
 def print_prediction_plan(
-    targets: Sequence[tuple[str, Any]],
+    targets: Sequence[tuple[str, object]],
     identities: TargetIdentities,
     predictor: "Predictor",
     output: OutputSettings,
@@ -154,7 +154,7 @@ def print_prediction_plan(
 
 
 def inspect_target(
-    name: str, target_input: Any, identities: TargetIdentities, output: OutputSettings
+    name: str, target_input: object, identities: TargetIdentities, output: OutputSettings
 ) -> Inspection:
     """Return the number of residues of a target, and the action of a run.
 
@@ -180,7 +180,7 @@ def inspect_target(
 def estimator(predictor: "Predictor", identities: TargetIdentities) -> Callable[[int, Any], Estimate | None]:
     """Return a function that estimates a target's cost from its size and input."""
 
-    def estimate(size: int, target_input: Any) -> Estimate | None:
+    def estimate(size: int, target_input: object) -> Estimate | None:
         sources = identities.sources_of(target_input)
         return family_of(sources[0]).estimate(
             size, target_input, sources, predictor.sources, predictor.settings, predictor.memory

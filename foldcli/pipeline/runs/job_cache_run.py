@@ -8,7 +8,6 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -46,7 +45,7 @@ class JobTask:
     """
 
     name: str
-    job: Any
+    job: object
     params: str
     settings: FeatureSettings
     templates: TemplateOptions | None
@@ -80,7 +79,7 @@ class JobTask:
 
 
 @dataclass(frozen=True)
-class JobCacheRun(CacheRun):
+class JobCacheRun(CacheRun[object]):
     """A run that prepares jobs.
 
     Args:
@@ -103,11 +102,11 @@ class JobCacheRun(CacheRun):
         """The unit of the jobs' sizes."""
         return self.family.size_unit
 
-    def check(self, item: Any) -> None:
+    def check(self, item: object) -> None:
         """Raise InputError if a job cannot be predicted."""
         self.family.check(item)
 
-    def check_database(self, targets: Sequence[tuple[str, Any]]) -> None:
+    def check_database(self, targets: Sequence[tuple[str, object]]) -> None:
         """Check that there is a database if a job needs a search.
 
         Raises:
@@ -119,7 +118,7 @@ class JobCacheRun(CacheRun):
                 f"{name} has proteins without an alignment, which need a search: give a database with --db"
             )
 
-    def tasks(self, targets: Sequence[tuple[str, Any]], failures: Failures) -> Iterator[JobTask]:
+    def tasks(self, targets: Sequence[tuple[str, object]], failures: Failures) -> Iterator[JobTask]:
         """Open what the jobs need, and return their tasks; see `CacheRun`."""
         templates = self.templates
         if templates is not None:
@@ -133,7 +132,7 @@ class JobCacheRun(CacheRun):
 
     def _search(
         self,
-        valid: Sequence[tuple[str, Any]],
+        valid: Sequence[tuple[str, object]],
         templates: TemplateOptions | None,
         database: TargetDatabase,
         failures: Failures,
@@ -146,7 +145,7 @@ class JobCacheRun(CacheRun):
                 else:
                     yield self._task(*result.target, templates, search.store)
 
-    def inspect(self, name: str, item: Any, store: CacheStore | None) -> Inspection:
+    def inspect(self, name: str, item: object, store: CacheStore | None) -> Inspection:
         """Return the size of a job, and whether the cache has its inputs; see `CacheRun`."""
         size = self.family.size(item)
         if store is None and self.family.is_searched(item):
@@ -155,7 +154,7 @@ class JobCacheRun(CacheRun):
         return size, DONE if task.is_prepared() else TO_DO
 
     def _task(
-        self, name: str, job: Any, templates: TemplateOptions | None, chain_store: ChainStore | None
+        self, name: str, job: object, templates: TemplateOptions | None, chain_store: ChainStore | None
     ) -> JobTask:
         seeds = tuple(self.seeds.seeds(self.family.seeds(job)))
         return JobTask(name, job, self.params, self.settings, templates, chain_store, seeds)

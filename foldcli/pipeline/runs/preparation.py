@@ -3,7 +3,7 @@
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from foldcli.families.settings import Job
 from foldcli.outputs.target import TargetRun
@@ -35,11 +35,13 @@ class TargetStep:
     target: TargetRun
     plan: TargetPlan
     job: Job | None
-    sample: Any
+    sample: object
     is_first: bool
     is_last: bool
 
 
+# returns a sample, which may be in shared memory, in the form that its network needs
+HandOver: TypeAlias = Callable[[object], object]
 # a target with its steps
 PreparedTarget: TypeAlias = tuple[TargetRun, Iterator[TargetStep]]
 
@@ -69,9 +71,7 @@ class JobPreparation:
         begun = map_ahead(begin, prepared, SAMPLES_AHEAD * workers, self._state.stop)
         return (each for each in begun if each is not None)
 
-    def prepare(
-        self, targets: Iterable[TargetRun], hand_over: Callable[[Any], Any]
-    ) -> Iterator[PreparedTarget]:
+    def prepare(self, targets: Iterable[TargetRun], hand_over: HandOver) -> Iterator[PreparedTarget]:
         """Yield each target with its jobs; targets locked by other runs come last.
 
         Args:
@@ -134,7 +134,7 @@ class JobPreparation:
         target.discard_work()
         self._locks.release(target.files.lock_path)
 
-    def _prepare_locked(self, target: TargetRun, hand_over: Callable[[Any], Any]) -> Iterator[TargetStep]:
+    def _prepare_locked(self, target: TargetRun, hand_over: HandOver) -> Iterator[TargetStep]:
         """Yield the steps of a locked target, which fails with an exception."""
         try:
             plan = self._begin(target)
@@ -155,7 +155,7 @@ class JobPreparation:
         except Exception as error:
             self._state.fail(target, error)
 
-    def _load_inputs(self, target: TargetRun, plan: TargetPlan, jobs: Sequence[Job]) -> Any:
+    def _load_inputs(self, target: TargetRun, plan: TargetPlan, jobs: Sequence[Job]) -> object:
         """Return the inputs of a target's jobs, and add the target's facts; see `Family.inputs`."""
         if sum(len(job.tags) for job in jobs) < len(plan.models):
             target.restore_memory_facts({} if plan.finished is None else plan.finished.facts)
@@ -172,14 +172,14 @@ class JobPreparation:
         target: TargetRun,
         plan: TargetPlan,
         jobs: Sequence[Job],
-        inputs: Any,
-        hand_over: Callable[[Any], Any],
+        inputs: object,
+        hand_over: HandOver,
     ) -> Iterator[TargetStep]:
         """Yield a step for each job; jobs with equal sampling in a row share a sample."""
         family = self._settings.identities.family_of(target.input)
         settings, processes = self._settings.predictor.settings, self._settings.startup.sampling
         draw = None if processes is None else processes.sample
-        previous: tuple[Any, Any] | None = None
+        previous: tuple[object, object] | None = None
         for job in jobs:
             if not target.is_open:
                 return

@@ -71,7 +71,7 @@ _FIRST_SHARE = 0.25
 
 
 def run_targets(
-    named_inputs: Sequence[tuple[str, Any]],
+    named_inputs: Sequence[tuple[str, object]],
     settings: RunSettings,
     failures: Failures,
     as_json: bool = False,

@@ -1,7 +1,5 @@
 """Facts and warnings of targets: what done.json says of their networks and inputs."""
 
-from typing import Any
-
 from foldcli.logs import logger
 from foldcli.outputs.target import TargetRun
 from foldcli.params.parameters import UNTRAINED
@@ -10,7 +8,7 @@ from foldcli.pipeline.targets.plan import TargetPlan
 
 
 def add_facts(
-    target: TargetRun, plan: TargetPlan, inputs: Any, settings: RunSettings, with_templates: bool
+    target: TargetRun, plan: TargetPlan, inputs: object, settings: RunSettings, with_templates: bool
 ) -> None:
     """Add facts about the networks, inputs and templates of a target.
 
@@ -32,7 +30,7 @@ def add_facts(
 
 
 def _add_network_facts(
-    target: TargetRun, plan: TargetPlan, inputs: Any, settings: RunSettings, with_templates: bool
+    target: TargetRun, plan: TargetPlan, inputs: object, settings: RunSettings, with_templates: bool
 ) -> None:
     """Add the facts about a network whose accuracy was measured, and log those of the target."""
     if plan.finished is not None and not with_templates and "network" in plan.finished.facts:
@@ -49,7 +47,7 @@ def _add_network_facts(
         logger.info("%s: %s", target.name, facts["note"].removeprefix(f"{description} "))
 
 
-def warn_of_equal_seeds(target: TargetRun, plan: TargetPlan, inputs: Any, settings: RunSettings) -> None:
+def warn_of_equal_seeds(target: TargetRun, plan: TargetPlan, inputs: object, settings: RunSettings) -> None:
     """Warn if several seeds of a network get the same inputs."""
     if len({job.seed for job in plan.jobs}) < 2:
         return

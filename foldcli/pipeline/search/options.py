@@ -4,6 +4,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+from foldcli.families.protocols import Network
+from foldcli.families.settings import Source
 from foldcli.pipeline.search.search_process import SearchProcess, needs_process
 from foldcli.pipeline.search.searcher import DatabaseSource
 from foldcli.pipeline.search.several_databases import make_joined
@@ -87,7 +89,7 @@ class KeptState:
         search: the search stage, in this process, and the description of its database.
     """
 
-    networks: dict[Any, Any] = field(default_factory=dict)
+    networks: dict[Source, Network] = field(default_factory=dict)
     search: tuple[SearchStage, str] | None = None
     report: Report | None = None
 

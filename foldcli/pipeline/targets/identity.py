@@ -31,15 +31,15 @@ class TargetIdentities:
         """The family of the first model."""
         return family_of(self.sources[0])
 
-    def sources_of(self, target_input: Any) -> list[Source]:
+    def sources_of(self, target_input: object) -> list[Source]:
         """Return the models that predict a target; see `foldcli.families.registry.sources_for`."""
         return sources_for(target_input, self.sources)
 
-    def family_of(self, target_input: Any) -> AnyFamily:
+    def family_of(self, target_input: object) -> AnyFamily:
         """Return the family that predicts a target; raises the exceptions of `sources_of`."""
         return family_of(self.sources_of(target_input)[0])
 
-    def identity(self, name: str, target_input: Any) -> dict[str, Any]:
+    def identity(self, name: str, target_input: object) -> dict[str, Any]:
         """Return everything that all predictions of a target depend on; models and seeds are not part of it.
 
         Raises:
@@ -50,7 +50,7 @@ class TargetIdentities:
         input_identity = family.target_identity(target_input, self.request)
         return input_identity | family.identity(self.settings) | templates | self.settings.identity_of(name)
 
-    def jobs(self, target_input: Any) -> list[Job]:
+    def jobs(self, target_input: object) -> list[Job]:
         """Return the jobs of a target: all models with the first seed, then all with the next seed."""
         sources = self.sources_of(target_input)
         seeds = family_of(sources[0]).seeds(target_input)

@@ -8,7 +8,7 @@ from typing import Any
 
 from features.complexes.pairing import PairingSettings
 from foldcli.families.registry import family_of
-from foldcli.families.settings import Source
+from foldcli.families.settings import JobSettings, Source
 from foldcli.logs import logger
 from foldcli.outputs.layout import LayoutName, TargetFiles
 from foldcli.outputs.methods import RunMethods
@@ -27,7 +27,7 @@ class RunDescription:
     """
 
     output: OutputSettings
-    predict: Any
+    predict: JobSettings
     sources: Sequence[Source]
     num_targets: int
     use_templates: bool

@@ -94,7 +94,7 @@ class TargetPlan:
 
 
 def plan_target(
-    files: TargetFiles, target_input: Any, identities: TargetIdentities, output: OutputSettings
+    files: TargetFiles, target_input: object, identities: TargetIdentities, output: OutputSettings
 ) -> TargetPlan:
     """Return the plan of a target; changes no files.
 
