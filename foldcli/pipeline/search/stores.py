@@ -1,5 +1,6 @@
 """Stores of alignments in the feature cache: of queries, and of the chains of a run's targets."""
 
+import contextlib
 import gzip
 import io
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +17,7 @@ from foldcli.pipeline.search.hit_texts import FoundHits, alignment_text, table_t
 from foldcli.pipeline.targets.alignment_request import AlignmentRequest
 from msa.base.atomic import atomic_write, writing_cache
 from msa.base.digests import file_sha256
+from msa.base.errors import InputError
 from msa.base.temporary_names import remove_abandoned_files
 from msa.io.compression import read_bytes
 from msa.io.fasta import FastaRecord
@@ -119,7 +121,7 @@ class ChainStore:
         Raises:
             InputError: the file is damaged.
         """
-        return read_bytes(self.store.path(_CHAIN, query))
+        return _read(self.store.path(_CHAIN, query))
 
     def read_hits(self, query: FastaRecord, name: str) -> StoredHits:
         """Return a chain's hits, with another name of the query.
@@ -127,7 +129,7 @@ class ChainStore:
         Raises:
             InputError: the file is damaged.
         """
-        lines = read_bytes(self._table(query)).decode().splitlines(keepends=True)
+        lines = _read(self._table(query)).decode().splitlines(keepends=True)
         capped = lines[-1:] == [_CAPPED]
         hits = lines[:-1] if capped else lines
         return StoredHits("".join(f"{name}\t{line.partition(_TAB)[2]}" for line in hits), capped)
@@ -170,3 +172,15 @@ class ChainStore:
     def _capped_warning(self) -> str:
         limit = self.store.request.settings.search.max_seqs
         return f"the search reached --max-seqs {limit}; further sequences were left out"
+
+
+def _read(path: Path) -> bytes:
+    """Read a compressed file of the cache; a damaged one is removed, so that the next run makes it again."""
+    try:
+        return read_bytes(path)
+    except InputError as error:
+        with contextlib.suppress(OSError):
+            path.unlink()
+        raise InputError(
+            f"{error.reason}; it was removed, and the same command searches again", path
+        ) from error

@@ -145,6 +145,20 @@ def test_same_sequence_is_searched_once_for_all_folders(
     assert runs.files.path("hits").read_text() == table
 
 
+@pytest.mark.parametrize("name", ["chain.a3m.gz", "chain.m8.gz"])
+def test_damaged_alignment_of_the_cache_is_removed_and_made_again(
+    tmp_path: Path, searcher: LocalSearcher, finished_one: Runs, name: str
+) -> None:
+    shutil.copytree(finished_one.folder / "cache", tmp_path / "cache")
+    (stored,) = tmp_path.glob(f"cache/alignments/*/*/{name}")
+    stored.write_bytes(stored.read_bytes()[:-9])
+    runs = Runs(tmp_path, searcher)
+    message = f"{stored}: truncated gzip file; it was removed, and the same command searches again"
+    assert runs.refusal() == message
+    runs.run()
+    assert runs.contents() == finished_one.contents()
+
+
 def test_edited_alignment_is_searched_again(runs: Runs) -> None:
     before = runs.contents()
     runs.files.path("alignment").write_text(f">q\n{QUERY.sequence}\n")
