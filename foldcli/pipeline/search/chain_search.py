@@ -19,6 +19,7 @@ from foldcli.pipeline.search.stores import ChainStore, ComplexStore
 from foldcli.pipeline.targets.alignment_settings import FIRST_BATCH
 from foldcli.pipeline.targets.locks import TargetLocks
 from foldcli.progress import Progress
+from msa.base.atomic import writing_cache
 from msa.io.fasta import FastaRecord
 from msa.io.molecules import PROTEIN
 from msa.search.database_search import check_query
@@ -86,9 +87,7 @@ class ChainSearch:
                 queries = self._named_queries(chains_of(target))
                 unfinished = self._unfinished(queries)
                 locked = {
-                    key: pair
-                    for key, pair in unfinished.items()
-                    if key in batch or self.locks.try_acquire(self.store.lock(pair[1]))
+                    key: pair for key, pair in unfinished.items() if key in batch or self._try_lock(pair[1])
                 }
             except Exception as error:
                 yield ChainSearchResult(target, error)
@@ -169,6 +168,10 @@ class ChainSearch:
                     self.locks.release(path)
         return unfinished
 
+    def _try_lock(self, query: FastaRecord) -> bool:
+        with writing_cache(self.store.store.cache):
+            return self.locks.try_acquire(self.store.lock(query))
+
     def search_each(self, chains: Sequence[FastaRecord]) -> Iterator[tuple[FastaRecord, Exception | None]]:
         """Yield different chains as they are searched, each with its error if it has failed."""
         queries: _Queries = {}
@@ -196,12 +199,11 @@ class ChainSearch:
         Yields:
             The fingerprint of each chain, and its error if it has failed.
         """
-
-        def is_locked(query: FastaRecord) -> bool:
-            path = self.store.lock(query)
-            return self.locks.is_held(path) or self.locks.try_acquire(path)
-
-        locked = {key: pair for key, pair in queries.items() if is_locked(pair[1])}
+        locked = {
+            key: pair
+            for key, pair in queries.items()
+            if self.locks.is_held(self.store.lock(pair[1])) or self._try_lock(pair[1])
+        }
         yield from self._search_locked(locked, progress)
         for key, (name, query) in queries.items():
             if key in locked:
