@@ -29,7 +29,7 @@ def command() -> None:
 )
 @click.option(
     "--lengths",
-    type=options.NumbersType(
+    type=options.numbers_type(
         "query lengths such as 128,256", lambda number: number.isdecimal() and int(number) > 0
     ),
     show_default="128,256,512,1024,2048; with --tune, those of the launch table",

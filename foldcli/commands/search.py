@@ -10,7 +10,7 @@ from foldcli.options import common as options
 from foldcli.options import predict as predict_options
 from foldcli.options import search as search_options
 from foldcli.options.command import COMMON_OPTIONS, SEARCH_REPLACEMENTS, GroupedCommand, grouped
-from foldcli.options.templates import LibraryType
+from foldcli.options.templates import library_option
 from msa.base.interpreter import without_collection
 
 if TYPE_CHECKING:
@@ -61,13 +61,8 @@ _input_and_result_options = options.combine(
         is_flag=True,
         help="af3: write the alignments to files that the job names, not into the job.",
     ),
-    click.option(
-        "--templates",
-        type=LibraryType(exists=True, path_type=Path),
-        is_flag=False,
-        flag_value="",
-        metavar="[LIBRARY]",
-        help="af3: also search this structure library, or without LIBRARY the one that comes with foldcli, "
+    library_option(
+        "af3: also search this structure library, or without LIBRARY the one that comes with foldcli, "
         "and write templates into the job; a chain that has templates keeps them.",
     ),
     click.option(

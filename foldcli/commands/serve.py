@@ -7,28 +7,19 @@ import click
 
 from foldcli.options import common as options
 from foldcli.options.command import GroupedCommand, grouped
-from foldcli.options.templates import LibraryType
+from foldcli.options.templates import library_option
 from foldcli.paths import cache_dir, default_feature_cache
 
 if TYPE_CHECKING:
     from foldcli.msa_server.service import HttpService
 
 
-class _AddressType(click.ParamType):
-    """The click type of HOST:PORT; an IPv6 address is in brackets."""
-
-    name = "HOST:PORT"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, int]:
-        """Return host and port."""
-        if isinstance(value, tuple):
-            return value
-        host, _, port = value.rpartition(":")
-        if not (host and host.isascii() and port.isascii() and port.isdecimal() and int(port) < 2**16):
-            self.fail(f"expected HOST:PORT, got {value!r}", param, ctx)
-        return host.removeprefix("[").removesuffix("]"), int(port)
+def _parse_address(text: str) -> tuple[str, int]:
+    """Return host and port of HOST:PORT; an IPv6 address is in brackets."""
+    host, _, port = text.rpartition(":")
+    if not (host and host.isascii() and port.isascii() and port.isdecimal() and int(port) < 2**16):
+        raise ValueError(f"expected HOST:PORT, got {text!r}")
+    return host.removeprefix("[").removesuffix("]"), int(port)
 
 
 _listening_options = options.combine(
@@ -42,7 +33,7 @@ _listening_options = options.combine(
     click.option(
         "--http",
         "address",
-        type=_AddressType(),
+        type=options.ParsedType("HOST:PORT", _parse_address),
         help="Address for clients of ColabFold's MSA server; needs pip install 'foldcli[server]'.",
     ),
     options.number_option(
@@ -68,14 +59,7 @@ _http_options = options.combine(
         help="Folder of the tickets, which a restarted server continues.",
     ),
     options.cache_option,
-    click.option(
-        "--templates",
-        type=LibraryType(exists=True, path_type=Path),
-        is_flag=False,
-        flag_value="",
-        metavar="[LIBRARY]",
-        help="Also search this structure library, or without LIBRARY the one that comes with foldcli.",
-    ),
+    library_option("Also search this structure library, or without LIBRARY the one that comes with foldcli."),
     click.option(
         "--auth",
         type=click.Path(exists=True, dir_okay=False, path_type=Path),

@@ -8,7 +8,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from foldcli.options import common
-from foldcli.options.common import MAX_SEED, NumbersType, SizeType, combine, number_option
+from foldcli.options.common import MAX_SEED, ParsedType, combine, number_option, numbers_type, size_type
 from foldcli.outputs.layout import LAYOUTS
 from foldcli.params.openfold3 import OPENFOLD3
 from foldcli.params.parameters import ALPHAFOLD2, TEMPLATE, default_method
@@ -30,7 +30,7 @@ class ParamsType(common.PathType):
         return [*super().shell_complete(ctx, param, incomplete), *map(CompletionItem, names)]
 
 
-models_type = NumbersType("numbers from 1 to 5 such as 1,2,3", ("1", "2", "3", "4", "5").__contains__)
+models_type = numbers_type("numbers from 1 to 5 such as 1,2,3", ("1", "2", "3", "4", "5").__contains__)
 """The click type of `--models 1,2,3`."""
 
 
@@ -61,24 +61,18 @@ class ModelTypeChoice(click.Choice[str]):
         return _MODEL_TYPES[super().convert(value, param, ctx)]
 
 
-class MsaRowsType(click.ParamType):
-    """The click type of `--max-msa ROWS:EXTRA`."""
+def _parse_msa_rows(text: str) -> tuple[int, int]:
+    """Return both numbers of ROWS:EXTRA."""
+    numbers = text.split(":")
+    if len(numbers) == 2 and all(number.isascii() and number.isdecimal() for number in numbers):
+        rows, extra = map(int, numbers)
+        if rows >= _MIN_ROWS and extra >= 1:
+            return rows, extra
+    raise ValueError(f"expected two numbers such as 512:5120, at least {_MIN_ROWS}:1, got {text!r}")
 
-    name = "ROWS:EXTRA"
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[int, int]:
-        """Return both numbers of rows."""
-        if isinstance(value, tuple):
-            return value
-        numbers = value.split(":")
-        if len(numbers) == 2 and all(number.isascii() and number.isdecimal() for number in numbers):
-            rows, extra = map(int, numbers)
-            if rows >= _MIN_ROWS and extra >= 1:
-                return rows, extra
-        self.fail(f"expected two numbers such as 512:5120, at least {_MIN_ROWS}:1, got {value!r}", param, ctx)
-
+msa_rows_type = ParsedType("ROWS:EXTRA", _parse_msa_rows)
+"""The click type of `--max-msa ROWS:EXTRA`."""
 
 result_options = combine(
     common.out_option,
@@ -172,7 +166,7 @@ seed_options = combine(
     number_option("--num-seeds", numbers=click.IntRange(1), default="1", help="Number of seeds to run."),
     number_option("--random-seed", numbers=click.IntRange(0, MAX_SEED), default="0", help="The first seed."),
 )
-chains_type = NumbersType("ids of chains such as A,C", re.compile("[A-Za-z0-9]+").fullmatch, str)
+chains_type = numbers_type("ids of chains such as A,C", re.compile("[A-Za-z0-9]+").fullmatch, str)
 """The click type of `--cyclic A,C`."""
 
 design_options = combine(
@@ -276,7 +270,7 @@ prediction_options = combine(
     ),
     click.option(
         "--max-msa",
-        type=MsaRowsType(),
+        type=msa_rows_type,
         default="512:5120",
         show_default=True,
         help="Maximum number of alignment rows for the network: ROWS of the clustered alignment, including "
@@ -320,7 +314,7 @@ network_device_options = combine(
     ),
     click.option(
         "--max-memory",
-        type=SizeType(),
+        type=size_type,
         show_default="all free memory",
         help="Maximum GPU memory for the network, such as 20G.",
     ),
