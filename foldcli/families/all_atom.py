@@ -5,7 +5,7 @@ import json
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -182,12 +182,7 @@ class AllAtom(
         """Return the settings that the options give; see `Family.settings`."""
         common, default = options.predict, AllAtomSettings
         return AllAtomSettings(
-            num_seeds=common.num_seeds,
-            random_seed=common.random_seed,
-            replaces_seeds=common.replaces_seeds,
-            extras=common.extras,
-            stop_at_score=common.stop_at_score,
-            rank=common.rank,
+            **{each.name: getattr(common, each.name) for each in fields(JobSettings)},
             num_recycles=value_or_default(options.num_recycles, default.num_recycles),
             num_steps=value_or_default(options.num_diffusion_steps, default.num_steps),
             dropout=common.dropout,
@@ -238,16 +233,12 @@ class AllAtom(
         return [*find_prepared_targets(inputs, all_cached, cache, failures, identity, self.is_searched)]
 
     def read_screen(
-        self,
-        files: Sequence[str],
-        pairs: str | None,
-        sources: QuerySources,
-        failures: "Failures",
-        background: Background | None = None,
+        self, sources: QuerySources, pairs: str | None, failures: "Failures", background: Background | None
     ) -> list[tuple[str, MoleculeTarget]]:
         """Combine jobs of a file with ligands of another, or pairs of chains; see the base class."""
         from foldcli.inputs.molecules import ligands, read  # imports RDKit and biotite
 
+        files = sources.inputs
         if pairs is None and len(files) == 2 and ligands.is_ligand_file(files[1]):
             if background is not None:
                 raise InputError("--background draws pairs of protein chains, not of proteins and ligands")

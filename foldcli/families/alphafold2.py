@@ -126,17 +126,11 @@ class AlignmentFamily(
         return [*find_predict_targets(inputs, all_cached, cache, failures)]
 
     def read_screen(
-        self,
-        files: Sequence[str],
-        pairs: str | None,
-        sources: QuerySources,
-        failures: "Failures",
-        background: Background | None = None,
+        self, sources: QuerySources, pairs: str | None, failures: "Failures", background: Background | None
     ) -> list[tuple[str, TargetInput]]:
         """Read chains, and combine them to complexes; see `Family.read_screen`."""
-        return [
-            *find_screen_targets(files, pairs, sources.comp_bias_corr, sources.matrix, failures, background)
-        ]
+        settings = sources.comp_bias_corr, sources.matrix
+        return [*find_screen_targets(sources.inputs, pairs, *settings, failures, background)]
 
     def approximate_size(self, target: TargetInput) -> int:
         """Return residues, or bytes of an alignment; see `Family.approximate_size`."""
@@ -184,7 +178,8 @@ class AlignmentFamily(
     def inputs(self, target: TargetRun, features: FeatureServices, with_templates: bool) -> AlignmentInputs:
         """Return features and templates; see `Family.inputs`."""
         cyclic = getattr(target.input, "cyclic", ())
-        return AlignmentInputs(*features.load(target, with_templates), target.name, cyclic)
+        loaded, templates = features.load(target, with_templates)
+        return AlignmentInputs(loaded, templates, target.name, cyclic)
 
     def colabfold_config(self, settings: PredictSettings) -> dict[str, Any]:
         """Return recycling and rows; see `Family.colabfold_config`."""

@@ -167,19 +167,13 @@ class Family(
         raise click.UsageError(f"`foldcli predict` has no inputs for {self.name} networks")
 
     def read_screen(
-        self,
-        files: Sequence[str],
-        pairs: str | None,
-        sources: QuerySources,
-        failures: "Failures",
-        background: Background | None = None,
+        self, sources: QuerySources, pairs: str | None, failures: "Failures", background: Background | None
     ) -> list[tuple[str, TargetT]]:
         """Read the targets of `foldcli screen`; return names and targets.
 
         Args:
-            files: files of chains, or of what the family combines with them.
+            sources: files of chains, or of what the family combines with them, and how to read them.
             pairs: a table of complexes; None for all pairs.
-            sources: settings of reading; its inputs are `files`.
             failures: receives what cannot be read.
             background: the pairs to draw in addition; None for none.
         """

@@ -168,15 +168,15 @@ class TargetFiles:
         name = f"{self.name}_{middle}_rank_{rank:0{digits}d}_{tag}{ending}"
         return self._folder_of(colabfold_writes) / name
 
-    def existing_structures(self, rank: int, tag: str, scores: Path) -> list[Path]:
+    def existing_structures(self, rank: int, tag: str, scores: Path | None = None) -> list[Path]:
         """Return the existing structure files of a model, the preferred one first.
 
         Args:
             rank: see `model_path`.
             tag: see `model_path`.
-            scores: its score file, which has as many digits: earlier versions of ColabFold write one.
+            scores: its score file, whose rank has as many digits: earlier versions of ColabFold write one.
         """
-        digits = len(scores.name[: -len(f"_{tag}.json")].rpartition("_")[2])
+        digits = 3 if scores is None else len(scores.name[: -len(f"_{tag}.json")].rpartition("_")[2])
         paths = [self.model_path(kind, rank, tag, digits) for kind in STRUCTURE_KINDS]
         return [path for path in paths if path.is_file()]
 

@@ -98,7 +98,7 @@ def read_model_atoms(path: Path, length: int) -> ModelAtoms:
     start = 0
     for residues, chain_length in zip(found, lengths, strict=True):
         for order, residue in enumerate(residues):
-            number = order + 1 if count == length else residue.label_seq or residue.seqid.num
+            number = order + 1 if count == length else residue.label_seq or residue.seqid.num or 0
             if not 1 <= number <= chain_length:
                 raise InputError(f"residue {number} of {chain_length}", path)
             index = start + number - 1
