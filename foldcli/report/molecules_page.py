@@ -8,7 +8,7 @@ import numpy as np
 
 from foldcli.report.data.comparison import reference_text
 from foldcli.report.data.file_rows import file_type
-from foldcli.report.data.molecules import MoleculeModel, MoleculeResult, chain_kinds, token_chains
+from foldcli.report.data.molecules import MoleculeModel, MoleculeResult
 from foldcli.report.data.page_data import (
     PALETTES,
     coordinate_step,
@@ -33,7 +33,7 @@ def molecules_page(result: MoleculeResult, shared: dict[str, Any]) -> str:
         result: the target's models.
         shared: see `page_values`.
     """
-    best, kinds = result.models[0], chain_kinds(result)
+    best, kinds = result.models[0], result.chain_kinds
     transform = superpositions([best.positions])[0]
     return render_page(
         "molecules.html",
@@ -59,7 +59,7 @@ def _tiles(result: MoleculeResult) -> list[tuple[str, str]]:
     """Return the most important facts as (name, value)."""
     best = result.models[0]
     tiles = [
-        ("chains", f"{len(chain_kinds(result)):,}"),
+        ("chains", f"{len(result.chain_kinds):,}"),
         ("atoms", f"{len(best.positions):,}"),
         ("tokens", f"{len(best.scores['plddt']):,}"),
         ("ranking score, best model", f"{best.scores['ranking_score']:.2f}"),
@@ -93,7 +93,7 @@ def _chain_rows(result: MoleculeResult) -> list[dict[str, Any]]:
     """Return a row for each chain, with its pLDDT in the best model."""
     best, atoms = result.models[0], result.atoms
     rows = []
-    for name, kind in chain_kinds(result).items():
+    for name, kind in result.chain_kinds.items():
         members = atoms.chain == name
         codes = list(dict.fromkeys(atoms.component[members].tolist()))
         residues = len(set(atoms.number[members].tolist()))
@@ -174,8 +174,8 @@ def _page_data(result: MoleculeResult) -> dict[str, Any]:
     return {
         "name": result.files.name,
         "sequence": _token_labels(tokens),
-        "chains": token_chains(tokens["chain"]),
-        "kinds": list(chain_kinds(result).values()),
+        "chains": result.chains,
+        "kinds": list(result.chain_kinds.values()),
         "confidence": "pLDDT",
         "step": step,
         "header": atoms.header,

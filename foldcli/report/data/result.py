@@ -3,7 +3,7 @@
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -78,6 +78,8 @@ class TargetResult:
         models: best first, at most MAX_MODELS.
         done: content of done.json, empty if there is none.
     """
+
+    unit: ClassVar[str] = "residue"
 
     files: TargetFiles
     sequence: str
