@@ -178,7 +178,7 @@ def command(context: click.Context, queries: tuple[str, ...], **values: Any) -> 
     if values["structure"]:
         from foldcli.search_runs.structures import run_structure_search
 
-        run_structure_search(queries, values, _given(context))
+        run_structure_search(queries, values, options.given_options(context))
         return
     if values["superposed"] is not None:
         raise click.UsageError("--superposed is for --structure.")
@@ -191,7 +191,7 @@ def command(context: click.Context, queries: tuple[str, ...], **values: Any) -> 
     with without_collection():
         from foldcli.search_runs.start import run_search
     export_jobs = partial(_export_jobs, context, inputs)
-    run_search(values, _given(context), inputs, db, started, export_jobs)
+    run_search(values, options.given_options(context), inputs, db, started, export_jobs)
 
 
 def _export_jobs(
@@ -201,7 +201,7 @@ def _export_jobs(
     from foldcli.exports.run import ExportRun, export_with_library
 
     values = context.params
-    library = [values["templates"]] if "templates" in _given(context) else []
+    library = [values["templates"]] if "templates" in options.given_options(context) else []
     export = ExportRun(inputs, values["kind"], run, values["msa_files"], rna=rna)
     export_with_library(export, library, values["threads"], Path(values["out"]))
 
@@ -232,14 +232,8 @@ def _split_arguments(context: click.Context, arguments: tuple[str, ...]) -> tupl
 def _refuse_local_options(context: click.Context) -> None:
     """Refuse options and arguments of local searches, which have no meaning with --server."""
     for name in ("device", "threads", "databases"):
-        if name in _given(context):
+        if name in options.given_options(context):
             name = name.replace("databases", "db")
             raise click.UsageError(f"--{name} cannot be combined with --server: give it to `foldcli serve`.")
     if context.params["save_profile"] is not None:
         raise click.UsageError("--save-profile: the profiles stay in the server; search without --server.")
-
-
-def _given(context: click.Context) -> set[str]:
-    """Return the names of the options that the user gave."""
-    default = click.core.ParameterSource.DEFAULT
-    return {name for name in context.params if context.get_parameter_source(name) is not default}

@@ -12,11 +12,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
-import click
-
 from features.assembly.job import MoleculeJob, Polymer
 from features.assembly.job_json import job_to_json
-from foldcli.families.base import Family
+from foldcli.families.base import Family, refuse_options
 from foldcli.families.protocols import AlignmentIdentity, DeviceMemory, FeatureServices, Network
 from foldcli.families.reporting import Estimate, InstalledParameters, ParametersFinding, PlanHeading
 from foldcli.families.settings import Job, JobSettings, NetworkOptions
@@ -59,23 +57,10 @@ MAX_ROWS = 16384
 # packages of the extra `allatom`
 _LIBRARIES = ("biotite", "rdkit")
 # options that these networks do not have, by parameter name
-_ABSENT_OPTIONS = {
-    "models": "--models",
-    "num_models": "--num-models",
-    "model_type": "--model-type",
-    "recycle_early_stop_tolerance": "--recycle-early-stop-tolerance",
-    "max_msa": "--max-msa",
-    "save_recycles": "--save-recycles",
-    "save_single": "--save-single-representations",
-    "save_pair": "--save-pair-representations",
-    "refine": "--refine",
-    "num_relax": "--num-relax",
-    "amber": "--amber",
-    "initial_guess": "--initial-guess",
-    "cyclic": "--cyclic",
-    "msa_mask": "--msa-mask",
-    "msa_cluster": "--msa-cluster",
-}
+_ABSENT_OPTIONS = (
+    "models", "num_models", "model_type", "recycle_early_stop_tolerance", "max_msa", "save_recycles",
+    "save_single", "save_pair", "refine", "num_relax", "amber", "initial_guess", "msa_mask", "msa_cluster",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -169,9 +154,9 @@ class AllAtom(
             click.UsageError: names the first such option.
             MissingError: the libraries of chemistry are not installed.
         """
-        if absent := next((option for name, option in _ABSENT_OPTIONS.items() if name in given), None):
-            hint = "; write `cyclic: true` into a job for Boltz" if absent == "--cyclic" else ""
-            raise click.UsageError(f"{absent}: all-atom networks have no such option{hint}")
+        reason = "all-atom networks have no such option"
+        refuse_options(_ABSENT_OPTIONS, given, reason)
+        refuse_options(("cyclic",), given, f"{reason}; write `cyclic: true` into a job for Boltz")
         if missing := [name for name in _LIBRARIES if find_spec(name) is None]:
             raise MissingError(
                 f"all-atom networks need {' and '.join(missing)}",

@@ -121,7 +121,14 @@ class AlphaFold2Network:
 
     def recycling(self, work: NetworkJob) -> RecyclingSettings:
         """Return the settings of a job's recycling."""
-        return recycling_settings(self.own_settings(work.settings), work.job.seed)
+        settings = self.own_settings(work.settings)
+        return RecyclingSettings(
+            settings.num_recycles,
+            settings.recycle_early_stop_tolerance,
+            frozenset(settings.extras),
+            work.job.seed,
+            settings.dropout,
+        )
 
     def refined(self, prediction: Prediction, settings: Any) -> Prediction:
         """Return a prediction with regular bonds, if the settings request that."""
@@ -141,17 +148,6 @@ class AlphaFold2Network:
         if not self._started and logger.isEnabledFor(logging.DEBUG):
             _log_first_block(self.model)
         self._started = True
-
-
-def recycling_settings(settings: PredictSettings, seed: int) -> RecyclingSettings:
-    """Return the settings of a job's recycling."""
-    return RecyclingSettings(
-        settings.num_recycles,
-        settings.recycle_early_stop_tolerance,
-        frozenset(settings.extras),
-        seed,
-        settings.dropout,
-    )
 
 
 def load_network(

@@ -48,6 +48,13 @@ InputsT = TypeVar("InputsT")
 SampleT = TypeVar("SampleT")
 
 
+def refuse_options(names: Sequence[str], given: Collection[str], reason: str) -> None:
+    """Raise click.UsageError for the first of these options, by parameter names, that the user gave."""
+    if name := next((name for name in names if name in given), None):
+        ending = "-representations" if name in ("save_single", "save_pair") else ""
+        raise click.UsageError(f"--{name.replace('_', '-')}{ending}: {reason}")
+
+
 class Family(
     Reporting[TargetT, SourceT, SettingsT], ABC, Generic[TargetT, SourceT, InputsT, SampleT, SettingsT]
 ):
@@ -104,10 +111,8 @@ class Family(
         Raises:
             click.UsageError: names the first such option.
         """
-        for name in ("num_diffusion_samples", "num_diffusion_steps"):
-            if name in given:
-                option = f"--{name.replace('_', '-')}"
-                raise click.UsageError(f"{option}: only all-atom networks have it (--params openfold3)")
+        reason = "only all-atom networks have it (--params openfold3)"
+        refuse_options(("num_diffusion_samples", "num_diffusion_steps"), given, reason)
 
     @abstractmethod
     def settings(self, options: NetworkOptions) -> SettingsT:

@@ -144,6 +144,12 @@ MAX_SEED = 2**32 - 1
 """The largest seed of a prediction."""
 
 
+def given_options(context: click.Context) -> set[str]:
+    """Return the names of the options and arguments that the user gave."""
+    default = click.core.ParameterSource.DEFAULT
+    return {name for name in context.params if context.get_parameter_source(name) is not default}
+
+
 def value_or_default(value: Any, default: Any) -> Any:
     """Return an option's value, or the default if it was not given."""
     return default if value is None else value

@@ -35,18 +35,13 @@ models_type = numbers_type("numbers from 1 to 5 such as 1,2,3", ("1", "2", "3", 
 
 
 # ColabFold's name of each value of --model-type
+_MULTIMER_TYPES = ("multimer_v3", "multimer_v2", "multimer_v1")
 _MODEL_TYPES = {
-    "auto": "auto",
-    "alphafold2": "alphafold2",
-    "alphafold2_ptm": "alphafold2_ptm",
-    "alphafold2_multimer_v3": "alphafold2_multimer_v3",
-    "alphafold2_multimer_v2": "alphafold2_multimer_v2",
-    "alphafold2_multimer_v1": "alphafold2_multimer_v1",
+    **{name: name for name in ("auto", "alphafold2", "alphafold2_ptm")},
+    **{f"alphafold2_{name}": f"alphafold2_{name}" for name in _MULTIMER_TYPES},
     "monomer": "alphafold2",
     "ptm": "alphafold2_ptm",
-    "multimer_v3": "alphafold2_multimer_v3",
-    "multimer_v2": "alphafold2_multimer_v2",
-    "multimer_v1": "alphafold2_multimer_v1",
+    **{name: f"alphafold2_{name}" for name in _MULTIMER_TYPES},
 }
 
 

@@ -1,15 +1,19 @@
-"""The summary of a run: summary.tsv with one line per model, and a logged table with one line per target."""
+"""The summary of a run: summary.tsv with one line per model, and a logged table with one line per target.
+
+Screens with a background also get a table of their scores, and of how often chance gives more.
+"""
 
 import statistics
+from bisect import bisect_left
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from foldcli.inputs.names import BACKGROUND_PREFIX
 from foldcli.inputs.shard import Shard
 from foldcli.logs import logger, seconds_since_start
 from foldcli.outputs.done import read_done_record
 from foldcli.outputs.layout import LayoutName, ModelKind, TargetFiles
-from foldcli.outputs.screen_table import write_screen_table
 from foldcli.params.parameters import UNTRAINED
 from foldcli.units import format_duration
 from model.prediction import complex_confidence
@@ -21,6 +25,8 @@ MAX_LINES = 16
 NUM_BEST, NUM_WORST = 8, 5
 MAX_FAILED = 5
 MAX_NAME_WIDTH = 32
+# scores of the best model in the table of a screen, of which larger ones are better
+_SCREEN_SCORES = ("ranking_confidence", "ipsae", "pdockq2", "ilis")
 # errors of a done.json that is missing, or that a version with another format wrote
 _UNREADABLE = (OSError, ValueError, LookupError, TypeError)
 # prefixes of the names of files that belong to the whole run
@@ -201,6 +207,41 @@ def write_table(path: Path, models: Sequence[dict[str, Any]]) -> None:
         stream.write("\t".join(columns) + "\n")
         for model in models:
             stream.write("\t".join(_cell(model.get(column)) for column in columns) + "\n")
+
+
+def write_screen_table(path: Path, models: Sequence[dict[str, Any]]) -> None:
+    """Write the requested complexes of a screen with their scores and p-values, unless it has no background.
+
+    A p-value is (1 + b) / (1 + n), if b of n pairs of the background have at least this score (Phipson and
+    Smyth, Stat. Appl. Genet. Mol. Biol. 9, 39, 2010).
+
+    Args:
+        path: path of the table.
+        models: models of all targets, best targets first; see `order_models`.
+    """
+    best = [model for model in models if model["rank"] == 1]
+    background = [model for model in best if model["target"].startswith(BACKGROUND_PREFIX)]
+    requested = [model for model in best if not model["target"].startswith(BACKGROUND_PREFIX)]
+    if not background or not requested:
+        return
+    chance = {
+        name: sorted(model[name] for model in background if model.get(name) is not None)
+        for name in _SCREEN_SCORES
+    }
+    columns = [column for name in _SCREEN_SCORES for column in (name, f"{name}_p")]
+    with atomic_write(path) as stream:
+        stream.write("\t".join(("target", "rank", "background", *columns)) + "\n")
+        for rank, model in enumerate(requested, 1):
+            cells = [model["target"], str(rank), str(len(background))]
+            for name in _SCREEN_SCORES:
+                value = model.get(name)
+                cells += ["", ""] if value is None else [str(value), f"{_p_value(value, chance[name]):.3g}"]
+            stream.write("\t".join(cells) + "\n")
+
+
+def _p_value(score: float, chance: Sequence[float]) -> float:
+    """Return the p-value of a score, given the sorted scores of the background."""
+    return (1 + len(chance) - bisect_left(chance, score)) / (1 + len(chance))
 
 
 def _table(targets: list[dict[str, Any]]) -> list[str]:

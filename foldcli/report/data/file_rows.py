@@ -1,10 +1,9 @@
 """The files of a target, as its page lists them."""
 
 from collections.abc import Iterable
-from typing import get_args
 from urllib.parse import quote
 
-from foldcli.outputs.layout import FileKind, TargetFiles
+from foldcli.outputs.layout import FILES, FileKind, TargetFiles
 from foldcli.report.data.molecules import MoleculeModel
 from foldcli.report.data.result import RankedModel, link_from_page
 from foldcli.units import format_bytes
@@ -46,7 +45,7 @@ def file_rows(
         for model in models
         for file in model.files
     ]
-    for kind in get_args(FileKind):
+    for kind in FILES:
         path = files.path(kind)
         if kind in _FILE_CONTENTS and (path.is_file() or (kind == "done" and has_record)):
             links_and_contents.append((link_from_page(files, path), _FILE_CONTENTS[kind]))
