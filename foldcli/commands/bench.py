@@ -19,7 +19,7 @@ def command() -> None:
 
 
 @command.command("gapless")
-@click.option("--tune", is_flag=True, help="Find the fastest launch parameters and save them for searches.")
+@options.flag("--tune", help="Find the fastest launch parameters and save them for searches.")
 @click.option(
     "-o",
     "--out",

@@ -140,9 +140,9 @@ def verify(cache: Path, as_json: bool) -> None:
     type=options.size_type,
     help="Remove the oldest entries until the cache is at most SIZE, such as 20G.",
 )
-@click.option("--absent-source", is_flag=True, help="Remove entries whose source files are all gone.")
-@click.option("--broken", is_flag=True, help="Remove broken entries, as `foldcli cache verify` finds them.")
-@click.option("--dry-run", is_flag=True, help="Show what would be removed, without removing it.")
+@options.flag("--absent-source", help="Remove entries whose source files are all gone.")
+@options.flag("--broken", help="Remove broken entries, as `foldcli cache verify` finds them.")
+@options.flag("--dry-run", help="Show what would be removed, without removing it.")
 @options.json_option
 @options.logging_options
 def prune(

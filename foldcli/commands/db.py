@@ -59,8 +59,8 @@ def list_sources(sources: Path | None) -> None:
     help="SHA-256 of the file, or a file or URL with the output of sha256sum; another file is refused.",
 )
 @options.retries_option
-@click.option("--keep", is_flag=True, help="Keep the downloaded file, in DB.fetch.")
-@click.option("--no-mask", is_flag=True, help="As for createdb.")
+@options.flag("--keep", help="Keep the downloaded file, in DB.fetch.")
+@options.flag("--no-mask", help="As for createdb.")
 @options.threads_option
 @options.overwrite_option
 @options.logging_options

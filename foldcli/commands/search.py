@@ -28,12 +28,10 @@ _input_and_result_options = options.combine(
         metavar="OUT",
         help="m8: a file; otherwise a folder with one file per query or job. - is standard output.",
     ),
-    click.option(
+    options.choice_option(
         "--format",
         "kind",
-        type=click.Choice(["m8", "a3m", "sto", *JOB_FORMATS]),
-        default="m8",
-        show_default=True,
+        choices=["m8", "a3m", "sto", *JOB_FORMATS],
         help="Table of hits, A3M or Stockholm alignments; or jobs of AlphaFold 3, Boltz, OpenFold3, Protenix "
         "or Chai, which get alignments.",
     ),
@@ -49,17 +47,13 @@ _input_and_result_options = options.combine(
     ),
     options.molecule_option,
     options.rna_db_option,
-    click.option(
+    options.choice_option(
         "--strand",
-        type=click.Choice(["plus", "both"]),
-        default="plus",
-        show_default=True,
+        choices=["plus", "both"],
         help="Strands of RNA to search; hits in a reverse complement have tstart > tend.",
     ),
-    click.option(
-        "--msa-files",
-        is_flag=True,
-        help="af3: write the alignments to files that the job names, not into the job.",
+    options.flag(
+        "--msa-files", help="af3: write the alignments to files that the job names, not into the job."
     ),
     library_option(
         "af3: also search this structure library, or without LIBRARY the one that comes with foldcli, "
@@ -89,15 +83,13 @@ _input_and_result_options = options.combine(
         type=options.PathType(),
         help="Save the last profiles. m8: a file; a3m, sto: a folder with one NAME.npz per query.",
     ),
-    click.option(
+    options.flag(
         "--exact",
-        is_flag=True,
         help="Find all exact occurrences of the queries, for example of peptides, instead of similar "
         "sequences; all are listed unless -e or --max-seqs is given.",
     ),
-    click.option(
+    options.flag(
         "--structure",
-        is_flag=True,
         help="QUERY are models, as mmCIF or PDB; find chains of similar structure in the structure library "
         "--db, or in the one that comes with foldcli.",
     ),
@@ -107,9 +99,8 @@ _input_and_result_options = options.combine(
         metavar="FOLDER",
         help="With --structure: write each hit, moved onto its query, to FOLDER/QUERY/.",
     ),
-    click.option(
+    options.flag(
         "--partial",
-        is_flag=True,
         help="Search one part of a split database (`createdb --split`). OUT is a file from which, together "
         "with those of the other parts, `foldcli merge-hits` makes the result in --format.",
     ),

@@ -2,7 +2,7 @@
 
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -185,12 +185,18 @@ def number_option(
     )
 
 
-molecule_option = click.option(
-    "--molecule",
-    type=click.Choice(["protein", "rna"]),
-    default="protein",
-    show_default=True,
-    help="Kind of the sequences; see docs/sensitivity.md for RNA.",
+def flag(*names: str, help: str) -> Callable[[Command], Command]:
+    """Return an option without a value."""
+    return click.option(*names, is_flag=True, help=help)
+
+
+def choice_option(*names: str, choices: Sequence[str], help: str) -> Callable[[Command], Command]:
+    """Return an option with one of several values, by default the first one."""
+    return click.option(*names, type=click.Choice(choices), default=choices[0], show_default=True, help=help)
+
+
+molecule_option = choice_option(
+    "--molecule", choices=["protein", "rna"], help="Kind of the sequences; see docs/sensitivity.md for RNA."
 )
 rna_db_option = click.option(
     "--rna-db",
@@ -213,11 +219,9 @@ shard_option = click.option(
     show_default=True,
     help="Process only shard I of N: every N-th target in the order of their names, starting with the I-th.",
 )
-overwrite_option = click.option("--overwrite", is_flag=True, help="Replace existing results.")
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-dry_run_option = click.option(
-    "--dry-run", is_flag=True, help="Show what would run or be skipped, and why, without running it."
-)
+overwrite_option = flag("--overwrite", help="Replace existing results.")
+json_option = flag("--json", "as_json", help="Print JSON.")
+dry_run_option = flag("--dry-run", help="Show what would run or be skipped, and why, without running it.")
 out_option = click.option(
     "-o",
     "--out",
@@ -291,8 +295,8 @@ report_options = combine(
         help="Search this structure library, or without LIBRARY the one that comes with foldcli, for chains "
         "that look like the best model; writes NAME_similar.tsv and NAME_similar.cif.",
     ),
-    click.option("--no-report", is_flag=True, help="Do not write HTML pages (NAME.html, index.html)."),
-    click.option("--no-plots", is_flag=True, help="Do not write PNG plots (NAME_coverage, _plddt, _pae)."),
+    flag("--no-report", help="Do not write HTML pages (NAME.html, index.html)."),
+    flag("--no-plots", help="Do not write PNG plots (NAME_coverage, _plddt, _pae)."),
 )
 
 
@@ -311,9 +315,9 @@ def device_option(workload: str) -> Callable[[Command], Command]:
 def logging_options(function: Command) -> Command:
     """Add -q, -v and --log-json to a command, which set up logging before the command runs."""
 
-    @click.option("-q", "--quiet", is_flag=True, help="Show only warnings and errors on stderr.")
-    @click.option("-v", "--verbose", is_flag=True, help="Show more messages on stderr.")
-    @click.option("--log-json", is_flag=True, help="Write messages as JSON lines.")
+    @flag("-q", "--quiet", help="Show only warnings and errors on stderr.")
+    @flag("-v", "--verbose", help="Show more messages on stderr.")
+    @flag("--log-json", help="Write messages as JSON lines.")
     @functools.wraps(function)
     def wrapped(*args: Any, quiet: bool, verbose: bool, log_json: bool, **kwargs: Any) -> Any:
         configure(quiet, verbose, log_json)

@@ -8,7 +8,16 @@ import click
 from click.shell_completion import CompletionItem
 
 from foldcli.options import common
-from foldcli.options.common import MAX_SEED, ParsedType, combine, number_option, numbers_type, size_type
+from foldcli.options.common import (
+    MAX_SEED,
+    ParsedType,
+    choice_option,
+    combine,
+    flag,
+    number_option,
+    numbers_type,
+    size_type,
+)
 from foldcli.outputs.layout import LAYOUTS
 from foldcli.params.openfold3 import OPENFOLD3
 from foldcli.params.parameters import ALPHAFOLD2, TEMPLATE, default_method
@@ -71,68 +80,53 @@ msa_rows_type = ParsedType("ROWS:EXTRA", _parse_msa_rows)
 
 result_options = combine(
     common.out_option,
-    click.option(
+    choice_option(
         "--layout",
-        type=click.Choice(LAYOUTS),
-        default="default",
-        show_default=True,
+        choices=LAYOUTS,
         help="default: one folder per target; colabfold: all files in one folder, under ColabFold's names. "
         "See docs/outputs.md.",
     ),
-    click.option(
+    choice_option(
         "--rank",
-        type=click.Choice(["auto", "plddt", "ptm", "multimer", "iptm"]),
-        default="auto",
-        show_default=True,
+        choices=["auto", "plddt", "ptm", "multimer", "iptm"],
         help="Score that ranks the models; multimer is 0.8 ipTM + 0.2 pTM. auto is multimer for complexes, "
         "plddt for single chains, and the ranking score of all-atom networks. With multimer and iptm, single "
         "chains are ranked by plddt.",
     ),
     common.report_options,
-    click.option(
+    flag(
         "--save-recycles",
-        is_flag=True,
         help="Also save the structure after each pass: NAME_unrelaxed_rank_*.rN.pdb after N recycles.",
     ),
-    click.option(
+    flag(
         "--save-single-representations",
         "save_single",
-        is_flag=True,
         help="Save the single representation: NAME_single_repr_rank_*.npy.",
     ),
-    click.option(
+    flag(
         "--save-pair-representations",
         "save_pair",
-        is_flag=True,
         help="Save the pair representation: NAME_pair_repr_rank_*.npy.",
     ),
-    click.option(
+    flag(
         "--save-all",
-        is_flag=True,
         help="Save representations and all heads' outputs: NAME_all_rank_*.npz, gigabytes for long targets; "
         "with all-atom networks, confidences of all pairs.",
     ),
-    click.option(
+    flag(
         "--save-pairwise",
-        is_flag=True,
         help="Save the PAE of all pairs as ModelCIF, for depositions: NAME_pairwise_rank_*.cif, one line for "
         "each pair.",
     ),
-    click.option(
-        "--zip",
-        "archive",
-        is_flag=True,
-        help="Also pack each target's files into NAME.result.zip.",
-    ),
+    flag("--zip", "archive", help="Also pack each target's files into NAME.result.zip."),
     common.overwrite_option,
 )
 
 run_options = combine(
     common.dry_run_option,
-    click.option(
+    flag(
         "--json",
         "as_json",
-        is_flag=True,
         help="Print one JSON object per model on stdout at the end, as in summary.tsv; with --dry-run, print "
         "the plan as one JSON object.",
     ),
@@ -180,17 +174,15 @@ design_options = combine(
         help="These chains are cyclic, such as A,C: their first and last residues are neighbours. Jobs for "
         "Boltz name cyclic chains themselves.",
     ),
-    click.option(
+    flag(
         "--dropout",
         "--use-dropout",
         "dropout",
-        is_flag=True,
         help="Drop updates of the network at random as in its training, others with each seed, to find other "
         "states.",
     ),
-    click.option(
+    flag(
         "--msa-cluster",
-        is_flag=True,
         help="Cluster the alignment's rows, to find other states (AF_Cluster): seed 0 has all rows, seed 1 "
         "those of the largest cluster, and so on; add --num-seeds. For networks of single chains.",
     ),
@@ -289,8 +281,8 @@ relax_options = combine(
         default="0, or all with --amber",
         help="Relax the best N models of each target with OpenMM; needs the extra `relax`.",
     ),
-    click.option("--amber", is_flag=True, help="Relax all models, or those of --num-relax."),
-    click.option("--use-gpu-relax", is_flag=True, help="Relax on a GPU instead of the CPU."),
+    flag("--amber", help="Relax all models, or those of --num-relax."),
+    flag("--use-gpu-relax", help="Relax on a GPU instead of the CPU."),
 )
 
 network_device_options = combine(
@@ -300,11 +292,9 @@ network_device_options = combine(
         show_default="bf16 on a GPU that supports it, else fp32",
         help="Number format of the trunk; sums, softmax, structure module and confidence are always fp32.",
     ),
-    click.option(
+    choice_option(
         "--kernels",
-        type=click.Choice(["auto", "fused", "reference"]),
-        default="auto",
-        show_default=True,
+        choices=["auto", "fused", "reference"],
         help="Triton kernels (fused) or plain PyTorch (reference); auto is fused on a GPU.",
     ),
     click.option(

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import click
 
-from foldcli.options.common import Command, ParsedType, combine, number_option
+from foldcli.options.common import Command, ParsedType, choice_option, combine, flag, number_option
 
 _FOLDING_DEFAULTS = {
     "evalue": "0.1",
@@ -96,7 +96,7 @@ def _hit_options(tables: bool) -> Callable[[Command], Command]:
             default=default("num_iterations"),
             help="Number of search iterations (profile search from the second on).",
         ),
-        click.option("--fast", is_flag=True, help="Search once instead of three times."),
+        flag("--fast", help="Search once instead of three times."),
         number_option(
             "--e-profile",
             numbers=click.FloatRange(0),
@@ -184,19 +184,15 @@ alignment_options = combine(
 )
 
 pairing_options = combine(
-    click.option(
+    choice_option(
         "--pair-mode",
-        type=click.Choice(["unpaired_paired", "paired", "unpaired"]),
-        default="unpaired_paired",
-        show_default=True,
+        choices=["unpaired_paired", "paired", "unpaired"],
         help="Rows in the alignment of a complex: paired rows, which join rows of several chains from one "
         "species, unpaired rows of single chains, or both.",
     ),
-    click.option(
+    choice_option(
         "--pair-strategy",
-        type=click.Choice(["greedy", "complete"]),
-        default="greedy",
-        show_default=True,
+        choices=["greedy", "complete"],
         help="Pair rows of a species that occurs in at least two chains (greedy), or in all chains "
         "(complete).",
     ),

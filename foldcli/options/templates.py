@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from foldcli.options.common import Command, combine, is_database
+from foldcli.options.common import Command, combine, flag, is_database
 
 _NO_VALUE = ""
 
@@ -37,17 +37,13 @@ template_options = combine(
         "Structure library from foldcli createdb --structures, or structure files, to search.",
         default="the library that comes with foldcli",
     ),
-    click.option(
-        "--no-templates", is_flag=True, help="Do not search for templates; use only those that jobs give."
-    ),
+    flag("--no-templates", help="Do not search for templates; use only those that jobs give."),
     click.option(
         "--max-template-date",
         metavar="YYYY-MM-DD",
         help="Use only templates that are known to have been released by this date.",
     ),
-    click.option(
-        "--exclude-self", is_flag=True, help="For benchmarks: do not use templates that are the query itself."
-    ),
+    flag("--exclude-self", help="For benchmarks: do not use templates that are the query itself."),
     click.option(
         "--custom-template-path",
         type=click.Path(exists=True, path_type=Path),
