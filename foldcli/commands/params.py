@@ -223,7 +223,7 @@ def verify_files(folder: Path | None, as_json: bool) -> None:
     from foldcli.params.verify import verify
 
     all_atom = installed_openfold3(folder or openfold3_folder())
-    sources = _find_installed(folder) if all_atom else _installed(folder)
+    sources = installed_parameters(folder or default_folder()) if all_atom else _installed(folder)
     with progress_bar("verifying", "B") as progress:
         results = verify([*sources, *all_atom], progress)
     if as_json:
@@ -256,12 +256,7 @@ def path(folder: Path | None) -> None:
 def _installed(folder: Path | None) -> list[ParameterSource]:
     """Return the parameter files in a folder, by default the one that predictions use."""
     folder = folder or default_folder()
-    sources = _find_installed(folder)
+    sources = installed_parameters(folder)
     if not sources:
         raise MissingError(f"no network parameters ({LICENCE}) in {folder}", download_instructions(folder))
     return sources
-
-
-def _find_installed(folder: Path | None) -> list[ParameterSource]:
-    """Return DeepMind's parameter files in a folder, by default the one that predictions use."""
-    return installed_parameters(folder or default_folder())

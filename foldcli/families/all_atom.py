@@ -3,7 +3,7 @@
 import hashlib
 import json
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, fields, replace
 from functools import partial
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from features.assembly.job import MoleculeJob, Polymer
 from features.assembly.job_json import job_to_json
-from foldcli.families.base import Family, refuse_options
+from foldcli.families.base import Draw, Family, refuse_options
 from foldcli.families.protocols import AlignmentIdentity, DeviceMemory, FeatureServices, Network
 from foldcli.families.reporting import Estimate, InstalledParameters, ParametersFinding, PlanHeading
 from foldcli.families.settings import Job, JobSettings, NetworkOptions
@@ -335,7 +335,7 @@ class AllAtom(
         inputs: "AllAtomInputs | PreparedInputs",
         job: Job,
         settings: AllAtomSettings,
-        draw: "Callable[..., AllAtomSample] | None" = None,
+        draw: Draw["AllAtomSample"] = None,
     ) -> "AllAtomSample":
         """Return the network's inputs, from the cache or added to it; see `Family.sample`."""
         from foldcli.families.all_atom_inputs import make_sample  # imports RDKit

@@ -1,7 +1,7 @@
 """AlphaFold2's networks for single chains and for complexes, and all that kinds of its architecture share."""
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -16,7 +16,7 @@ from features.alphafold2.sampling import SamplingSettings, mask_columns, sample_
 from features.cache.cache import read_entry
 from features.chemistry.residues import check_foldable
 from features.complexes.features import complex_features
-from foldcli.families.base import Family, SampleT
+from foldcli.families.base import Draw, Family, SampleT
 from foldcli.families.protocols import AlignmentIdentity, DeviceMemory, FeatureServices, Network, Templates
 from foldcli.families.reporting import Estimate, InstalledParameters, ParametersFinding, PlanHeading
 from foldcli.families.settings import Job, NetworkOptions, PredictSettings
@@ -308,11 +308,7 @@ class SingleChainKind(AlphaFold2Kind):
         )
 
     def sample(
-        self,
-        inputs: AlignmentInputs,
-        job: Job,
-        settings: PredictSettings,
-        draw: Callable[..., FeatureSample] | None = None,
+        self, inputs: AlignmentInputs, job: Job, settings: PredictSettings, draw: Draw[FeatureSample] = None
     ) -> FeatureSample:
         """Sample the random features of a job's passes; see `Family.sample`."""
         features = inputs.features_of(job.seed, settings)
@@ -434,11 +430,7 @@ class Multimer(AlphaFold2Kind):
         return job.seed if settings.msa_mask else None
 
     def sample(
-        self,
-        inputs: AlignmentInputs,
-        job: Job,
-        settings: PredictSettings,
-        draw: Callable[..., FeatureSample] | None = None,
+        self, inputs: AlignmentInputs, job: Job, settings: PredictSettings, draw: Draw[FeatureSample] = None
     ) -> FeatureSample:
         """Return the features of a complex, as they are; see `Family.sample`."""
         if settings.msa_cluster:

@@ -306,12 +306,9 @@ def estimate_cpu(
     # networks stay loaded, in float32
     parameters = sum(parameter_bytes(source.config, replace(settings, precision="fp32")) for source in loaded)
     configs = [source.config for source in sources]
-    sizes = [_pass_size(config, settings, residues) for config in configs]
-    peak = max(
-        estimate_peak_bytes(config, size, CPU_CHUNK_ELEMENTS)
-        for config, size in zip(configs, sizes, strict=True)
-    )
-    operations = sum(pass_operations(config, size) for config, size in zip(configs, sizes, strict=True))
+    sizes = [(config, _pass_size(config, settings, residues)) for config in configs]
+    peak = max(estimate_peak_bytes(*size, CPU_CHUNK_ELEMENTS) for size in sizes)
+    operations = sum(pass_operations(*size) for size in sizes)
     num_passes = settings.num_passes * settings.num_seeds
     memory_bytes = _CPU_PROCESS_BYTES + parameters + peak
     return Estimate(memory_bytes, num_passes * operations / speed, is_rough=True)

@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 
 InputsT = TypeVar("InputsT")
 SampleT = TypeVar("SampleT")
+# draws a sample in another process; None to draw it here
+Draw: TypeAlias = Callable[..., SampleT] | None
 
 
 def refuse_options(names: Sequence[str], given: Collection[str], reason: str) -> None:
@@ -319,9 +321,7 @@ class Family(
         return None
 
     @abstractmethod
-    def sample(
-        self, inputs: InputsT, job: Job, settings: SettingsT, draw: Callable[..., SampleT] | None = None
-    ) -> SampleT:
+    def sample(self, inputs: InputsT, job: Job, settings: SettingsT, draw: Draw[SampleT] = None) -> SampleT:
         """Make the input of a job; called in a background thread.
 
         Args:

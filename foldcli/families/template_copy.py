@@ -10,7 +10,7 @@ import numpy as np
 
 from features.templates.homology import HomologyModel, copy_best_template
 from foldcli.families.alphafold2 import AlignmentFamily, AlignmentInputs
-from foldcli.families.base import refuse_options
+from foldcli.families.base import Draw, refuse_options
 from foldcli.families.protocols import DeviceMemory, NetworkJob
 from foldcli.families.reporting import PlanHeading
 from foldcli.families.settings import Job, NetworkOptions, PredictSettings
@@ -68,11 +68,7 @@ class TemplateCopy(AlignmentFamily[HomologyModel]):
         """Return None: nothing is random."""
 
     def sample(
-        self,
-        inputs: AlignmentInputs,
-        job: Job,
-        settings: PredictSettings,
-        draw: Callable[..., HomologyModel] | None = None,
+        self, inputs: AlignmentInputs, job: Job, settings: PredictSettings, draw: Draw[HomologyModel] = None
     ) -> HomologyModel:
         """Copy the best template of a target.
 

@@ -8,7 +8,7 @@ the folder of one target without the rest of its run.
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -261,7 +261,8 @@ def find_targets(folder: Path) -> list[TargetFiles]:
         folder: a run's folder in ColabFold's layout, the folder of one target, or ColabFold's own results.
     """
     names = sorted({match["name"] for match, _ in _score_files(folder)})
-    return [_with_detected_layout(folder, name) for name in names]
+    targets = [TargetFiles(name, folder, "colabfold") for name in names]
+    return [each if each.folder.is_dir() else replace(each, layout="single_folder") for each in targets]
 
 
 def find_done_files(out: Path) -> list[Path]:
@@ -279,12 +280,6 @@ def _score_files(folder: Path) -> Iterator[tuple[re.Match[str], Path]]:
     for path in folder.glob("*_scores_rank_*.json"):
         if match := _SCORES.fullmatch(path.name):
             yield match, path
-
-
-def _with_detected_layout(folder: Path, name: str) -> TargetFiles:
-    """Return the files of a target whose score files are directly in a folder."""
-    colabfold = TargetFiles(name, folder, "colabfold")
-    return colabfold if colabfold.folder.is_dir() else TargetFiles(name, folder, "single_folder")
 
 
 def _pattern(layout: LayoutName) -> TargetFiles:
