@@ -1,9 +1,11 @@
 """Training runs of `foldcli train`: their options, their start and their end."""
 
 import contextlib
+import fcntl
 import hashlib
 import io
 import json
+import os
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -169,28 +171,49 @@ def _run(
         except ConfigError as error:
             raise click.UsageError(f"{options.config}: {error}") from error
         make_writable_folder(run)
-        if processes.rank == 0:
-            data = str(Path(options.data or trainer.settings.data).resolve())
-            record_settings(run, trainer.settings, {"data": data, "processes": processes.count})
-        stop = _StopSignals(trainer)
-        on_stop_signals_in_thread(stop)
-        if processes.rank == 0:
-            logger.info(
-                "%s: %.1f million parameters, %d process(es) on %s, step %d of %d",
-                name,
-                trainer.flat.num_parameters / 1e6,
-                processes.count,
-                device,
-                trainer.progress.step,
-                trainer.settings.total_steps,
-            )
-        reports = trainer.train(max_seconds=options.max_seconds, max_steps=options.max_steps)
-        _log(reports, quiet=processes.rank > 0)
+        with _only_process(run) if processes.rank == 0 else contextlib.nullcontext():
+            if processes.rank == 0:
+                data = str(Path(options.data or trainer.settings.data).resolve())
+                record_settings(run, trainer.settings, {"data": data, "processes": processes.count})
+            stop = _StopSignals(trainer)
+            on_stop_signals_in_thread(stop)
+            if processes.rank == 0:
+                logger.info(
+                    "%s: %.1f million parameters, %d process(es) on %s, step %d of %d",
+                    name,
+                    trainer.flat.num_parameters / 1e6,
+                    processes.count,
+                    device,
+                    trainer.progress.step,
+                    trainer.settings.total_steps,
+                )
+            reports = trainer.train(max_seconds=options.max_seconds, max_steps=options.max_steps)
+            _log(reports, quiet=processes.rank > 0)
     finally:
         processes.close()
     if stop.exit_code is not None:
         logger.info("stopped by a signal; continue with --resume")
         raise click.exceptions.Exit(stop.exit_code)
+
+
+@contextlib.contextmanager
+def _only_process(run: Path) -> Iterator[None]:
+    """Lock the folder of a run, where the file system has locks.
+
+    Raises:
+        click.UsageError: another process has locked it.
+    """
+    descriptor = os.open(run, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise click.UsageError(f"{run}: another process trains a network in this folder.") from None
+        except OSError:  # a file system without locks
+            logger.debug("%s: cannot be locked", run)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def record_settings(run: Path, settings: TrainingSettings | AllAtomRunSettings, more: dict[str, Any]) -> None:

@@ -1,5 +1,6 @@
 """`foldcli train`: packed data are unpacked, trained on, continued and exported; wrong arguments."""
 
+import fcntl
 import json
 import lzma
 import os
@@ -130,6 +131,21 @@ def test_other_settings_of_a_continued_run_are_named(
     (tmp_path / "settings.json").write_text("damaged")
     record_settings(tmp_path, settings, more)
     assert len(caplog.records) == 1 and json.loads((tmp_path / "settings.json").read_text())["seed"] == 0
+
+
+def test_second_process_in_the_folder_of_a_run_is_refused(data: Path, tmp_path: Path) -> None:
+    config, run = tmp_path / "tiny.yaml", tmp_path / "run"
+    config.write_text(CONFIG)
+    run.mkdir()
+    options = [str(config), "-o", str(run), "--data", str(data), "--prepared", str(tmp_path / "unpacked")]
+    descriptor = os.open(run, os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    try:
+        result = CliRunner().invoke(command, [*options, "--device", "cpu"])
+    finally:
+        os.close(descriptor)
+    assert result.exit_code == 2 and "another process trains a network in this folder" in result.output
+    assert not list(run.iterdir())
 
 
 @pytest.mark.slow
