@@ -48,6 +48,7 @@ _BAD_INPUT = (
     "model.errors.TrainingDiverged",
 )
 # system errors about a path that the user gave
+_PATH_ERRNOS = (errno.ENAMETOOLONG, errno.ELOOP)
 _PATH_ERRORS = (FileNotFoundError, FileExistsError, PermissionError, IsADirectoryError, NotADirectoryError)
 
 # the extra that installs each library which most commands do without
@@ -136,7 +137,7 @@ def exit_code_of(error: BaseException) -> ExitCode:
         return ExitCode.BAD_INPUT
     if isinstance(error, OSError) and (error.errno in _MACHINE_ERRORS or _is_unwritable(error)):
         return ExitCode.MISSING
-    if isinstance(error, _PATH_ERRORS):
+    if isinstance(error, _PATH_ERRORS) or (isinstance(error, OSError) and error.errno in _PATH_ERRNOS):
         return ExitCode.BAD_INPUT
     return ExitCode.UNEXPECTED
 

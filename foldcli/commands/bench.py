@@ -19,7 +19,7 @@ def command() -> None:
 
 
 @command.command("gapless")
-@click.option("--tune", is_flag=True, help="Find the fastest launch parameters and save them for searches.")
+@options.flag("--tune", help="Find the fastest launch parameters and save them for searches.")
 @click.option(
     "-o",
     "--out",
@@ -29,7 +29,7 @@ def command() -> None:
 )
 @click.option(
     "--lengths",
-    type=options.NumbersType(
+    type=options.numbers_type(
         "query lengths such as 128,256", lambda number: number.isdecimal() and int(number) > 0
     ),
     show_default="128,256,512,1024,2048; with --tune, those of the launch table",

@@ -21,19 +21,12 @@ if TYPE_CHECKING:
 _SECONDS_PER_UNIT = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
 
-class AgeType(click.ParamType):
-    """A click type for an age such as 30d, converted to seconds."""
-
-    name = "AGE"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Return the age in seconds."""
-        if isinstance(value, float):
-            return value
-        match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhdw])", value)
-        if match is None:
-            self.fail(f"expected an age such as 90m, 12h, 30d or 4w, got {value!r}", param, ctx)
-        return float(match[1]) * _SECONDS_PER_UNIT[match[2]]
+def _parse_age(text: str) -> float:
+    """Return the seconds of an age such as 30d."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhdw])", text)
+    if match is None:
+        raise ValueError(f"expected an age such as 90m, 12h, 30d or 4w, got {text!r}")
+    return float(match[1]) * _SECONDS_PER_UNIT[match[2]]
 
 
 def _default_cache(context: click.Context, parameter: click.Parameter, value: Path | None) -> Path:
@@ -137,15 +130,19 @@ def verify(cache: Path, as_json: bool) -> None:
 
 @command.command("prune")
 @cache_argument
-@click.option("--older-than", type=AgeType(), help="Remove entries older than AGE, such as 30d or 12h.")
+@click.option(
+    "--older-than",
+    type=options.ParsedType("AGE", _parse_age),
+    help="Remove entries older than AGE, such as 30d or 12h.",
+)
 @click.option(
     "--max-size",
-    type=options.SizeType(),
+    type=options.size_type,
     help="Remove the oldest entries until the cache is at most SIZE, such as 20G.",
 )
-@click.option("--absent-source", is_flag=True, help="Remove entries whose source files are all gone.")
-@click.option("--broken", is_flag=True, help="Remove broken entries, as `foldcli cache verify` finds them.")
-@click.option("--dry-run", is_flag=True, help="Show what would be removed, without removing it.")
+@options.flag("--absent-source", help="Remove entries whose source files are all gone.")
+@options.flag("--broken", help="Remove broken entries, as `foldcli cache verify` finds them.")
+@options.flag("--dry-run", help="Show what would be removed, without removing it.")
 @options.json_option
 @options.logging_options
 def prune(

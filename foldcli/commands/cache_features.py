@@ -52,9 +52,7 @@ from foldcli.paths import default_feature_cache
 @grouped(
     "Run",
     options.dry_run_option,
-    click.option(
-        "--json", "as_json", is_flag=True, help="With --dry-run: print the plan as one JSON object."
-    ),
+    options.flag("--json", "as_json", help="With --dry-run: print the plan as one JSON object."),
     options.shard_option,
     options.logging_options,
 )

@@ -25,7 +25,7 @@ from msa.base.errors import InputError
     metavar="OUT",
     help="File; - (default) is standard output.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Write JSON, with each interface, ligand and residue.")
+@options.flag("--json", "as_json", help="Write JSON, with each interface, ligand and residue.")
 @options.overwrite_option
 @options.logging_options
 def command(models: tuple[str, ...], reference: str, out: str, as_json: bool, overwrite: bool) -> None:

@@ -25,7 +25,7 @@ from foldcli.options import common as options
     "--from-mmseqs", metavar="MMSEQSDB", help="Convert an MMseqs2 sequence database, plain or padded."
 )
 @options.molecule_option
-@click.option("--no-mask", is_flag=True, help="Do not mask low-complexity regions and short tandem repeats.")
+@options.flag("--no-mask", help="Do not mask low-complexity regions and short tandem repeats.")
 @click.option(
     "--clusters",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
@@ -41,9 +41,8 @@ from foldcli.options import common as options
     help="Split the database into the folders DB/1-of-N to DB/N-of-N, each a database for another machine; "
     "see docs/databases.md.",
 )
-@click.option(
+@options.flag(
     "--structures",
-    is_flag=True,
     help="Build a structure library, for templates, from mmCIF and PDB files or folders of them.",
 )
 @click.option(
@@ -53,9 +52,9 @@ from foldcli.options import common as options
     show_default=True,
     help="With --structures: precision of the stored coordinates, Å.",
 )
-@click.option("--backbone", is_flag=True, help="With --structures: leave out side chains beyond CB.")
+@options.flag("--backbone", help="With --structures: leave out side chains beyond CB.")
 @click.option("--info", type=click.Path(path_type=Path), metavar="DB", help="Describe a database.")
-@click.option("--json", "as_json", is_flag=True, help="With --info: print JSON.")
+@options.flag("--json", "as_json", help="With --info: print JSON.")
 @click.option(
     "--verify", type=click.Path(path_type=Path), metavar="DB", help="Check a database against its checksums."
 )

@@ -7,7 +7,7 @@ import click
 from foldcli.databases.sources import read_sources
 from foldcli.options import common as options
 from foldcli.params.archive import expected_sha256
-from foldcli.params.download import check_address
+from foldcli.params.download import check_source
 
 _sources_option = click.option(
     "--sources",
@@ -59,8 +59,8 @@ def list_sources(sources: Path | None) -> None:
     help="SHA-256 of the file, or a file or URL with the output of sha256sum; another file is refused.",
 )
 @options.retries_option
-@click.option("--keep", is_flag=True, help="Keep the downloaded file, in DB.fetch.")
-@click.option("--no-mask", is_flag=True, help="As for createdb.")
+@options.flag("--keep", help="Keep the downloaded file, in DB.fetch.")
+@options.flag("--no-mask", help="As for createdb.")
 @options.threads_option
 @options.overwrite_option
 @options.logging_options
@@ -96,15 +96,7 @@ def fetch(
     if source.kind == "structures" and no_mask:
         raise click.UsageError(f"--no-mask is for sequences, and {name} has structures.")
     url = url or source.url
-    try:
-        check_address(url)
-    except ValueError as error:
-        raise click.UsageError(f"--url: {url!r} is not a valid address: {error}") from None
-    scheme = url.partition("://")[0].lower()
-    if scheme not in ("https", "http"):
-        raise click.UsageError(f"expected an https address, got {url!r}; use --from for a file")
-    if scheme == "http" and local_file is None and not (sha256 or source.sha256):
-        raise click.UsageError(f"{url}: a file sent over http could be forged; give --sha256, or use https")
+    check_source(url, has_checksum=local_file is not None or bool(sha256 or source.sha256))
     from foldcli.databases import fetch as fetching
 
     checksum = expected_sha256(sha256, str(local_file or url)) if sha256 is not None else None

@@ -26,9 +26,8 @@ _COLOURS = {"ok": "green", "warning": "yellow", "broken": "red"}
     show_default="$FOLDCLI_PARAMS, else $FOLDCLI_CACHE/params",
     help="Folder with DeepMind's params_model_*.npz.",
 )
-@click.option(
+@options.flag(
     "--predict",
-    is_flag=True,
     help="Instead of the checks, predict small proteins of known structure with the networks that are "
     "installed, or that of --params, and compare them with experiment.",
 )

@@ -1,6 +1,5 @@
 """`foldcli help`: the pages of docs/, which are part of the package."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -14,18 +13,10 @@ PAGES = Path(__file__).parents[1] / "docs"
 
 def topics() -> dict[str, Path]:
     """Return the pages by name, such as "search" or "how-to/resume", without README, the index page."""
-    pages = dict(_pages(PAGES, "")) if PAGES.is_dir() else {}
-    pages.pop("README", None)
-    return pages
-
-
-def _pages(folder: Path, prefix: str) -> Iterator[tuple[str, Path]]:
-    """Yield name and path of each page in a folder and its subfolders."""
-    for path in sorted(folder.iterdir(), key=lambda path: (path.is_dir(), path.name)):
-        if path.is_dir():
-            yield from _pages(path, f"{prefix}{path.name}/")
-        elif path.suffix == ".md":
-            yield prefix + path.stem, path
+    paths = {path.relative_to(PAGES).with_suffix("").as_posix(): path for path in PAGES.rglob("*.md")}
+    paths.pop("README", None)
+    # those of subfolders last
+    return {name: paths[name] for name in sorted(paths, key=lambda name: (name.count("/"), name))}
 
 
 def title(page: Path) -> str:

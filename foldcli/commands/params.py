@@ -3,7 +3,6 @@
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -11,7 +10,7 @@ from foldcli.logs import logger
 from foldcli.options import common as options
 from foldcli.options.predict import models_type
 from foldcli.params.archive import expected_sha256
-from foldcli.params.download import check_address
+from foldcli.params.download import check_source
 from foldcli.params.manifest import LICENCE
 from foldcli.params.openfold3 import DEEPMIND_TERMS, OPENFOLD3, PUBLISHED, openfold3_folder
 from foldcli.params.openfold3 import LICENCE as OPENFOLD3_LICENCE
@@ -30,9 +29,6 @@ from foldcli.params.parameters import (
 from foldcli.progress import progress_bar
 from model.checkpoints.records import is_record_file
 from msa.base.errors import InputError, MissingError
-
-if TYPE_CHECKING:
-    from foldcli.params.fetch import FetchReporter
 
 _DEFAULT_FOLDER = "$FOLDCLI_PARAMS, else $FOLDCLI_CACHE/params"
 
@@ -114,25 +110,16 @@ def fetch(
     """
     all_atom = _OPENFOLD3_NAMES.get(which)
     url = url or (archive_url(which) if all_atom is None else PUBLISHED[all_atom].url)
-    scheme = url.partition("://")[0].lower()
-    if scheme not in ("https", "http"):
-        raise click.UsageError(f"--url: expected an https address, got {url!r}; use --from for a file")
-    try:
-        check_address(url)
-    except ValueError as error:
-        raise click.UsageError(f"--url: {url!r} is not a valid address: {error}") from None
-    if scheme == "http" and local_archive is None and sha256 is None:
-        raise click.UsageError("--url: a file sent over http could be forged; give --sha256, or use https")
+    check_source(url, has_checksum=local_archive is not None or sha256 is not None)
     from foldcli.params.fetch import LOGGED, FetchSettings, fetch
 
+    expected = None if sha256 is None else expected_sha256(sha256, str(local_archive or url))
     if all_atom is not None:
-        checksum = expected_sha256(sha256, str(local_archive or url)) if sha256 is not None else None
-        _fetch_openfold3(all_atom, dest, url, local_archive, checksum, retries, overwrite, LOGGED)
+        _fetch_openfold3(all_atom, dest, url, local_archive, expected, retries, overwrite)
         return
     for line in NOTICE.splitlines():
         logger.info("%s", line)
     folder = dest or default_folder()
-    expected = expected_sha256(sha256, str(local_archive or url)) if sha256 is not None else None
     settings = FetchSettings(folder, which, models, url, local_archive, expected, retries, overwrite)
     written = fetch(settings, LOGGED)
     if not written:
@@ -153,9 +140,9 @@ def _fetch_openfold3(
     sha256: str | None,
     retries: int,
     overwrite: bool,
-    reporter: "FetchReporter",
 ) -> None:
     """Install a checkpoint of OpenFold3, unless it is installed; the arguments are those of `fetch`."""
+    from foldcli.params.fetch import LOGGED
     from foldcli.params.openfold3_import import fetch_parameters, import_parameters
 
     is_deepmind = local_file is not None and is_record_file(local_file)
@@ -165,7 +152,7 @@ def _fetch_openfold3(
         if not overwrite and name in {each.name for each in installed_openfold3(folder)}:
             logger.info("%s: %s is already installed; --overwrite replaces it", folder, name)
             return
-        installed = fetch_parameters(name, folder, reporter, url, sha256, retries)
+        installed = fetch_parameters(name, folder, LOGGED, url, sha256, retries)
     else:
         installed = import_parameters(local_file, folder, sha256)
     logger.info("%s", installed.file)
@@ -236,7 +223,7 @@ def verify_files(folder: Path | None, as_json: bool) -> None:
     from foldcli.params.verify import verify
 
     all_atom = installed_openfold3(folder or openfold3_folder())
-    sources = _find_installed(folder) if all_atom else _installed(folder)
+    sources = installed_parameters(folder or default_folder()) if all_atom else _installed(folder)
     with progress_bar("verifying", "B") as progress:
         results = verify([*sources, *all_atom], progress)
     if as_json:
@@ -269,12 +256,7 @@ def path(folder: Path | None) -> None:
 def _installed(folder: Path | None) -> list[ParameterSource]:
     """Return the parameter files in a folder, by default the one that predictions use."""
     folder = folder or default_folder()
-    sources = _find_installed(folder)
+    sources = installed_parameters(folder)
     if not sources:
         raise MissingError(f"no network parameters ({LICENCE}) in {folder}", download_instructions(folder))
     return sources
-
-
-def _find_installed(folder: Path | None) -> list[ParameterSource]:
-    """Return DeepMind's parameter files in a folder, by default the one that predictions use."""
-    return installed_parameters(folder or default_folder())

@@ -31,7 +31,7 @@ from foldcli.options.command import (
 )
 @grouped(
     "Input and results",
-    click.option("--all", "all_cached", is_flag=True, help="Predict all targets of the feature cache."),
+    options.flag("--all", "all_cached", help="Predict all targets of the feature cache."),
     predict_options.result_options,
 )
 @grouped("Templates", template_options.template_options)

@@ -22,14 +22,10 @@ if TYPE_CHECKING:
 @click.command("relax")
 @click.argument("files", nargs=-1, required=True, type=options.PathType(), metavar="FILE...")
 @options.out_option
-@click.option(
-    "--device",
-    type=click.Choice(["auto", "cpu", "gpu"]),
-    default="auto",
-    show_default=True,
-    help="Device; auto is a GPU if OpenMM can use one.",
+@options.choice_option(
+    "--device", choices=["auto", "cpu", "gpu"], help="Device; auto is a GPU if OpenMM can use one."
 )
-@click.option("--use-gpu-relax", is_flag=True, help="Same as --device gpu.")
+@options.flag("--use-gpu-relax", help="Same as --device gpu.")
 @options.number_option(
     "--max-rounds",
     numbers=click.IntRange(1),

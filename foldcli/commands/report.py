@@ -17,9 +17,8 @@ from foldcli.report import ReportSettings
     type=click.Path(exists=True, file_okay=False, path_type=Path),
 )
 @options.report_options
-@click.option(
+@options.flag(
     "--tables-only",
-    is_flag=True,
     help="Write only summary.tsv, failures.jsonl and index.html, not the pages and plots of targets.",
 )
 @options.logging_options

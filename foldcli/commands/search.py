@@ -10,7 +10,7 @@ from foldcli.options import common as options
 from foldcli.options import predict as predict_options
 from foldcli.options import search as search_options
 from foldcli.options.command import COMMON_OPTIONS, SEARCH_REPLACEMENTS, GroupedCommand, grouped
-from foldcli.options.templates import LibraryType
+from foldcli.options.templates import library_option
 from msa.base.interpreter import without_collection
 
 if TYPE_CHECKING:
@@ -28,12 +28,10 @@ _input_and_result_options = options.combine(
         metavar="OUT",
         help="m8: a file; otherwise a folder with one file per query or job. - is standard output.",
     ),
-    click.option(
+    options.choice_option(
         "--format",
         "kind",
-        type=click.Choice(["m8", "a3m", "sto", *JOB_FORMATS]),
-        default="m8",
-        show_default=True,
+        choices=["m8", "a3m", "sto", *JOB_FORMATS],
         help="Table of hits, A3M or Stockholm alignments; or jobs of AlphaFold 3, Boltz, OpenFold3, Protenix "
         "or Chai, which get alignments.",
     ),
@@ -49,25 +47,16 @@ _input_and_result_options = options.combine(
     ),
     options.molecule_option,
     options.rna_db_option,
-    click.option(
+    options.choice_option(
         "--strand",
-        type=click.Choice(["plus", "both"]),
-        default="plus",
-        show_default=True,
+        choices=["plus", "both"],
         help="Strands of RNA to search; hits in a reverse complement have tstart > tend.",
     ),
-    click.option(
-        "--msa-files",
-        is_flag=True,
-        help="af3: write the alignments to files that the job names, not into the job.",
+    options.flag(
+        "--msa-files", help="af3: write the alignments to files that the job names, not into the job."
     ),
-    click.option(
-        "--templates",
-        type=LibraryType(exists=True, path_type=Path),
-        is_flag=False,
-        flag_value="",
-        metavar="[LIBRARY]",
-        help="af3: also search this structure library, or without LIBRARY the one that comes with foldcli, "
+    library_option(
+        "af3: also search this structure library, or without LIBRARY the one that comes with foldcli, "
         "and write templates into the job; a chain that has templates keeps them.",
     ),
     click.option(
@@ -94,15 +83,13 @@ _input_and_result_options = options.combine(
         type=options.PathType(),
         help="Save the last profiles. m8: a file; a3m, sto: a folder with one NAME.npz per query.",
     ),
-    click.option(
+    options.flag(
         "--exact",
-        is_flag=True,
         help="Find all exact occurrences of the queries, for example of peptides, instead of similar "
         "sequences; all are listed unless -e or --max-seqs is given.",
     ),
-    click.option(
+    options.flag(
         "--structure",
-        is_flag=True,
         help="QUERY are models, as mmCIF or PDB; find chains of similar structure in the structure library "
         "--db, or in the one that comes with foldcli.",
     ),
@@ -112,9 +99,8 @@ _input_and_result_options = options.combine(
         metavar="FOLDER",
         help="With --structure: write each hit, moved onto its query, to FOLDER/QUERY/.",
     ),
-    click.option(
+    options.flag(
         "--partial",
-        is_flag=True,
         help="Search one part of a split database (`createdb --split`). OUT is a file from which, together "
         "with those of the other parts, `foldcli merge-hits` makes the result in --format.",
     ),
@@ -183,7 +169,7 @@ def command(context: click.Context, queries: tuple[str, ...], **values: Any) -> 
     if values["structure"]:
         from foldcli.search_runs.structures import run_structure_search
 
-        run_structure_search(queries, values, _given(context))
+        run_structure_search(queries, values, options.given_options(context))
         return
     if values["superposed"] is not None:
         raise click.UsageError("--superposed is for --structure.")
@@ -196,7 +182,7 @@ def command(context: click.Context, queries: tuple[str, ...], **values: Any) -> 
     with without_collection():
         from foldcli.search_runs.start import run_search
     export_jobs = partial(_export_jobs, context, inputs)
-    run_search(values, _given(context), inputs, db, started, export_jobs)
+    run_search(values, options.given_options(context), inputs, db, started, export_jobs)
 
 
 def _export_jobs(
@@ -206,7 +192,7 @@ def _export_jobs(
     from foldcli.exports.run import ExportRun, export_with_library
 
     values = context.params
-    library = [values["templates"]] if "templates" in _given(context) else []
+    library = [values["templates"]] if "templates" in options.given_options(context) else []
     export = ExportRun(inputs, values["kind"], run, values["msa_files"], rna=rna)
     export_with_library(export, library, values["threads"], Path(values["out"]))
 
@@ -237,14 +223,8 @@ def _split_arguments(context: click.Context, arguments: tuple[str, ...]) -> tupl
 def _refuse_local_options(context: click.Context) -> None:
     """Refuse options and arguments of local searches, which have no meaning with --server."""
     for name in ("device", "threads", "databases"):
-        if name in _given(context):
+        if name in options.given_options(context):
             name = name.replace("databases", "db")
             raise click.UsageError(f"--{name} cannot be combined with --server: give it to `foldcli serve`.")
     if context.params["save_profile"] is not None:
         raise click.UsageError("--save-profile: the profiles stay in the server; search without --server.")
-
-
-def _given(context: click.Context) -> set[str]:
-    """Return the names of the options that the user gave."""
-    default = click.core.ParameterSource.DEFAULT
-    return {name for name in context.params if context.get_parameter_source(name) is not default}

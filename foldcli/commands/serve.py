@@ -1,34 +1,22 @@
 """`foldcli serve`: keep databases loaded, and search them for other processes."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from foldcli.options import common as options
 from foldcli.options.command import GroupedCommand, grouped
-from foldcli.options.templates import LibraryType
+from foldcli.options.templates import library_option
 from foldcli.paths import cache_dir, default_feature_cache
 
-if TYPE_CHECKING:
-    from foldcli.msa_server.service import HttpService
 
-
-class _AddressType(click.ParamType):
-    """The click type of HOST:PORT; an IPv6 address is in brackets."""
-
-    name = "HOST:PORT"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, int]:
-        """Return host and port."""
-        if isinstance(value, tuple):
-            return value
-        host, _, port = value.rpartition(":")
-        if not (host and host.isascii() and port.isascii() and port.isdecimal() and int(port) < 2**16):
-            self.fail(f"expected HOST:PORT, got {value!r}", param, ctx)
-        return host.removeprefix("[").removesuffix("]"), int(port)
+def _parse_address(text: str) -> tuple[str, int]:
+    """Return host and port of HOST:PORT; an IPv6 address is in brackets."""
+    host, _, port = text.rpartition(":")
+    if not (host and host.isascii() and port.isascii() and port.isdecimal() and int(port) < 2**16):
+        raise ValueError(f"expected HOST:PORT, got {text!r}")
+    return host.removeprefix("[").removesuffix("]"), int(port)
 
 
 _listening_options = options.combine(
@@ -42,7 +30,7 @@ _listening_options = options.combine(
     click.option(
         "--http",
         "address",
-        type=_AddressType(),
+        type=options.ParsedType("HOST:PORT", _parse_address),
         help="Address for clients of ColabFold's MSA server; needs pip install 'foldcli[server]'.",
     ),
     options.number_option(
@@ -68,14 +56,7 @@ _http_options = options.combine(
         help="Folder of the tickets, which a restarted server continues.",
     ),
     options.cache_option,
-    click.option(
-        "--templates",
-        type=LibraryType(exists=True, path_type=Path),
-        is_flag=False,
-        flag_value="",
-        metavar="[LIBRARY]",
-        help="Also search this structure library, or without LIBRARY the one that comes with foldcli.",
-    ),
+    library_option("Also search this structure library, or without LIBRARY the one that comes with foldcli."),
     click.option(
         "--auth",
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
@@ -149,7 +130,24 @@ def command(
         return
     assert address is not None
     options.distinct_databases(context, context.command.params[0], databases)
-    _http_service(context, databases, address, device, threads, drain, request_bytes).run()
+    from foldcli.msa_server.service import HttpService
+    from foldcli.pipeline.prepare.template_stage import open_library
+    from foldcli.pipeline.search.searcher import DatabaseSource
+
+    has_templates = "templates" in options.given_options(context)
+    HttpService(
+        DatabaseSource(databases[0], device, databases[1:]),
+        address,
+        queue=option_values["queue"] or cache_dir() / "msa_server",
+        cache=option_values["cache"] or default_feature_cache(),
+        templates=open_library(option_values["templates"], threads) if has_templates else None,
+        secrets_file=option_values["auth"],
+        max_request_bytes=request_bytes,
+        max_waiting=option_values["max_waiting"],
+        keep_seconds=option_values["keep"] * 86400,
+        threads=threads,
+        drain_seconds=drain,
+    ).run()
 
 
 def _refuse_http_options(
@@ -158,36 +156,5 @@ def _refuse_http_options(
     """Refuse what --socket does not support."""
     if len(databases) > 1:
         raise click.UsageError("--socket takes one database.")
-    for name in option_values:
-        if context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT:
-            raise click.UsageError(f"--{name.replace('_', '-')} is for --http.")
-
-
-def _http_service(
-    context: click.Context,
-    databases: tuple[str, ...],
-    address: tuple[str, int],
-    device: str,
-    threads: int,
-    drain: float,
-    request_bytes: int,
-) -> "HttpService":
-    from foldcli.msa_server.service import HttpService
-    from foldcli.pipeline.prepare.template_stage import open_library
-    from foldcli.pipeline.search.searcher import DatabaseSource
-
-    values = context.params
-    has_templates = context.get_parameter_source("templates") is not click.core.ParameterSource.DEFAULT
-    return HttpService(
-        DatabaseSource(databases[0], device, databases[1:]),
-        address,
-        queue=values["queue"] or cache_dir() / "msa_server",
-        cache=values["cache"] or default_feature_cache(),
-        templates=open_library(values["templates"], threads) if has_templates else None,
-        secrets_file=values["auth"],
-        max_request_bytes=request_bytes,
-        max_waiting=values["max_waiting"],
-        keep_seconds=values["keep"] * 86400,
-        threads=threads,
-        drain_seconds=drain,
-    )
+    if name := next((name for name in option_values if name in options.given_options(context)), None):
+        raise click.UsageError(f"--{name.replace('_', '-')} is for --http.")

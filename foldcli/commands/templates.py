@@ -13,12 +13,10 @@ from foldcli.options.templates import template_options
 @click.option(
     "-o", "--out", required=True, type=options.PathType(), metavar="OUT", help="File; - is standard output."
 )
-@click.option(
+@options.choice_option(
     "--format",
     "kind",
-    type=click.Choice(["m8", "af3"]),
-    default="m8",
-    show_default=True,
+    choices=["m8", "af3"],
     help="Table of templates, or JSON with the template entries of AlphaFold 3's jobs by query.",
 )
 @template_options

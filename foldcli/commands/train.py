@@ -32,7 +32,7 @@ from foldcli.process_state import share_gpu_memory
     show_default="under $FOLDCLI_CACHE/training",
     help="Folder for the unpacked training data, about 140 MB.",
 )
-@click.option("--unpack-only", is_flag=True, help="Unpack the training data and stop; -v shows the folder.")
+@options.flag("--unpack-only", help="Unpack the training data and stop; -v shows the folder.")
 @click.option(
     "--max-seconds",
     type=click.FloatRange(0),
@@ -45,7 +45,7 @@ from foldcli.process_state import share_gpu_memory
     metavar="N",
     help="Write a checkpoint and stop after this many steps.",
 )
-@click.option("--resume", is_flag=True, help="Continue the run in RUN.")
+@options.flag("--resume", help="Continue the run in RUN.")
 @click.option(
     "--export",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -65,11 +65,9 @@ from foldcli.process_state import share_gpu_memory
     metavar="JSON",
     help="Results of benchmarks/compact.py to put into the manifest of --package; may be repeated.",
 )
-@click.option(
+@options.choice_option(
     "--device",
-    type=click.Choice(["auto", "cpu", "cuda"]),
-    default="auto",
-    show_default=True,
+    choices=["auto", "cpu", "cuda"],
     help="Device for training; with torchrun, each process uses one GPU.",
 )
 @options.number_option(

@@ -39,9 +39,8 @@ _OF_MOLECULES = ("max_tokens", "max_release_date", "clusters", "shard")
 @options.device_option("the searches")
 @options.threads_option
 @options.overwrite_option
-@click.option(
+@options.flag(
     "--molecules",
-    is_flag=True,
     help="Make training data of all-atom networks: whole complexes with nucleic acids and ligands.",
 )
 @options.number_option(

@@ -10,13 +10,11 @@ from msa.base.errors import MissingError
 from msa.base.hardware import gpu_numbers
 
 
-def _capability(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[int, int] | None:
+def _parse_capability(text: str) -> tuple[int, int]:
     """Return the compute capability of an architecture such as sm_90."""
-    if value is None:
-        return None
-    digits = value.removeprefix("sm_")
-    if not (value.startswith("sm_") and digits.isascii() and digits.isdecimal() and len(digits) in (2, 3)):
-        raise click.BadParameter(f"expected an architecture such as sm_90, got {value!r}", ctx, param)
+    digits = text.removeprefix("sm_")
+    if not (text.startswith("sm_") and digits.isascii() and digits.isdecimal() and len(digits) in (2, 3)):
+        raise ValueError(f"expected an architecture such as sm_90, got {text!r}")
     return int(digits[:-1]), int(digits[-1])
 
 
@@ -25,8 +23,8 @@ def _capability(ctx: click.Context, param: click.Parameter, value: str | None) -
 @click.option(
     "--gpu-arch",
     "capability",
+    type=options.ParsedType("sm_NN", _parse_capability),
     metavar="sm_NN",
-    callback=_capability,
     help="Compile for this architecture, such as sm_90, instead of a GPU of this machine.",
 )
 @click.option(
@@ -36,7 +34,7 @@ def _capability(ctx: click.Context, param: click.Parameter, value: str | None) -
 )
 @click.option(
     "--models",
-    type=options.NumbersType("model numbers from 1 to 5", lambda number: number in set("12345")),
+    type=options.numbers_type("model numbers from 1 to 5", lambda number: number in set("12345")),
     default="1,2,3,4,5",
     show_default=True,
     help="Compile the kernels of these networks.",

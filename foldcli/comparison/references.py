@@ -11,7 +11,7 @@ import numpy as np
 from foldcli.comparison.read import read_molecules
 from foldcli.comparison.table import compare_file, format_rows
 from foldcli.inputs.names import file_endings, file_safe_name
-from foldcli.outputs.layout import STRUCTURE_KINDS, TargetFiles
+from foldcli.outputs.layout import TargetFiles
 from model.comparison.chains import ComparedMolecules, map_chains
 from model.comparison.superposition import superpose
 from msa.base.atomic import atomic_write
@@ -56,8 +56,7 @@ def compare_target(
     expected = read_molecules(reference)
     rows: list[dict[str, Any]] = []
     for rank, tag in models:
-        paths = [files.model_path(kind, rank, tag) for kind in STRUCTURE_KINDS]
-        path = next(path for path in paths if path.is_file())
+        path = files.existing_structures(rank, tag)[0]
         row = {"target": files.name, "rank": rank} | compare_file(str(path), expected) | {"model": path.name}
         # the page shows the reference on the best model
         rows.append(row if rows else row | {"trace": _superposed_trace(read_molecules(path), expected)})

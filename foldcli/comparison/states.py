@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from foldcli.outputs.layout import STRUCTURE_KINDS, TargetFiles
+from foldcli.outputs.layout import TargetFiles
 from foldcli.outputs.model_files import ModelResult
 from model.comparison.scores import tm_score
 from msa.io.structures import read_structure
@@ -30,8 +30,7 @@ def group_models(files: TargetFiles, ranked: Sequence[ModelResult]) -> list[dict
     """
     traces = []
     for rank, result in enumerate(ranked[:_MAX_MODELS], 1):
-        paths = (files.model_path(kind, rank, result.tag) for kind in STRUCTURE_KINDS)
-        traces.append(_trace(next(path for path in paths if path.is_file())))
+        traces.append(_trace(files.existing_structures(rank, result.tag)[0]))
     if len(traces[0]) < 3:
         return []
     scores = np.eye(len(traces))

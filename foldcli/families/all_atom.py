@@ -3,20 +3,18 @@
 import hashlib
 import json
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
-import click
-
 from features.assembly.job import MoleculeJob, Polymer
 from features.assembly.job_json import job_to_json
-from foldcli.families.base import Family
+from foldcli.families.base import Draw, Family, refuse_options
 from foldcli.families.protocols import AlignmentIdentity, DeviceMemory, FeatureServices, Network
 from foldcli.families.reporting import Estimate, InstalledParameters, ParametersFinding, PlanHeading
 from foldcli.families.settings import Job, JobSettings, NetworkOptions
@@ -59,23 +57,10 @@ MAX_ROWS = 16384
 # packages of the extra `allatom`
 _LIBRARIES = ("biotite", "rdkit")
 # options that these networks do not have, by parameter name
-_ABSENT_OPTIONS = {
-    "models": "--models",
-    "num_models": "--num-models",
-    "model_type": "--model-type",
-    "recycle_early_stop_tolerance": "--recycle-early-stop-tolerance",
-    "max_msa": "--max-msa",
-    "save_recycles": "--save-recycles",
-    "save_single": "--save-single-representations",
-    "save_pair": "--save-pair-representations",
-    "refine": "--refine",
-    "num_relax": "--num-relax",
-    "amber": "--amber",
-    "initial_guess": "--initial-guess",
-    "cyclic": "--cyclic",
-    "msa_mask": "--msa-mask",
-    "msa_cluster": "--msa-cluster",
-}
+_ABSENT_OPTIONS = (
+    "models", "num_models", "model_type", "recycle_early_stop_tolerance", "max_msa", "save_recycles",
+    "save_single", "save_pair", "refine", "num_relax", "amber", "initial_guess", "msa_mask", "msa_cluster",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -169,9 +154,9 @@ class AllAtom(
             click.UsageError: names the first such option.
             MissingError: the libraries of chemistry are not installed.
         """
-        if absent := next((option for name, option in _ABSENT_OPTIONS.items() if name in given), None):
-            hint = "; write `cyclic: true` into a job for Boltz" if absent == "--cyclic" else ""
-            raise click.UsageError(f"{absent}: all-atom networks have no such option{hint}")
+        reason = "all-atom networks have no such option"
+        refuse_options(_ABSENT_OPTIONS, given, reason)
+        refuse_options(("cyclic",), given, f"{reason}; write `cyclic: true` into a job for Boltz")
         if missing := [name for name in _LIBRARIES if find_spec(name) is None]:
             raise MissingError(
                 f"all-atom networks need {' and '.join(missing)}",
@@ -182,12 +167,7 @@ class AllAtom(
         """Return the settings that the options give; see `Family.settings`."""
         common, default = options.predict, AllAtomSettings
         return AllAtomSettings(
-            num_seeds=common.num_seeds,
-            random_seed=common.random_seed,
-            replaces_seeds=common.replaces_seeds,
-            extras=common.extras,
-            stop_at_score=common.stop_at_score,
-            rank=common.rank,
+            **{each.name: getattr(common, each.name) for each in fields(JobSettings)},
             num_recycles=value_or_default(options.num_recycles, default.num_recycles),
             num_steps=value_or_default(options.num_diffusion_steps, default.num_steps),
             dropout=common.dropout,
@@ -238,16 +218,12 @@ class AllAtom(
         return [*find_prepared_targets(inputs, all_cached, cache, failures, identity, self.is_searched)]
 
     def read_screen(
-        self,
-        files: Sequence[str],
-        pairs: str | None,
-        sources: QuerySources,
-        failures: "Failures",
-        background: Background | None = None,
+        self, sources: QuerySources, pairs: str | None, failures: "Failures", background: Background | None
     ) -> list[tuple[str, MoleculeTarget]]:
         """Combine jobs of a file with ligands of another, or pairs of chains; see the base class."""
         from foldcli.inputs.molecules import ligands, read  # imports RDKit and biotite
 
+        files = sources.inputs
         if pairs is None and len(files) == 2 and ligands.is_ligand_file(files[1]):
             if background is not None:
                 raise InputError("--background draws pairs of protein chains, not of proteins and ligands")
@@ -359,7 +335,7 @@ class AllAtom(
         inputs: "AllAtomInputs | PreparedInputs",
         job: Job,
         settings: AllAtomSettings,
-        draw: "Callable[..., AllAtomSample] | None" = None,
+        draw: Draw["AllAtomSample"] = None,
     ) -> "AllAtomSample":
         """Return the network's inputs, from the cache or added to it; see `Family.sample`."""
         from foldcli.families.all_atom_inputs import make_sample  # imports RDKit

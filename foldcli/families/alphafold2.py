@@ -1,7 +1,7 @@
 """AlphaFold2's networks for single chains and for complexes, and all that kinds of its architecture share."""
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -16,7 +16,7 @@ from features.alphafold2.sampling import SamplingSettings, mask_columns, sample_
 from features.cache.cache import read_entry
 from features.chemistry.residues import check_foldable
 from features.complexes.features import complex_features
-from foldcli.families.base import Family, SampleT
+from foldcli.families.base import Draw, Family, SampleT
 from foldcli.families.protocols import AlignmentIdentity, DeviceMemory, FeatureServices, Network, Templates
 from foldcli.families.reporting import Estimate, InstalledParameters, ParametersFinding, PlanHeading
 from foldcli.families.settings import Job, NetworkOptions, PredictSettings
@@ -126,17 +126,11 @@ class AlignmentFamily(
         return [*find_predict_targets(inputs, all_cached, cache, failures)]
 
     def read_screen(
-        self,
-        files: Sequence[str],
-        pairs: str | None,
-        sources: QuerySources,
-        failures: "Failures",
-        background: Background | None = None,
+        self, sources: QuerySources, pairs: str | None, failures: "Failures", background: Background | None
     ) -> list[tuple[str, TargetInput]]:
         """Read chains, and combine them to complexes; see `Family.read_screen`."""
-        return [
-            *find_screen_targets(files, pairs, sources.comp_bias_corr, sources.matrix, failures, background)
-        ]
+        settings = sources.comp_bias_corr, sources.matrix
+        return [*find_screen_targets(sources.inputs, pairs, *settings, failures, background)]
 
     def approximate_size(self, target: TargetInput) -> int:
         """Return residues, or bytes of an alignment; see `Family.approximate_size`."""
@@ -181,7 +175,8 @@ class AlignmentFamily(
     def inputs(self, target: TargetRun, features: FeatureServices, with_templates: bool) -> AlignmentInputs:
         """Return features and templates; see `Family.inputs`."""
         cyclic = getattr(target.input, "cyclic", ())
-        return AlignmentInputs(*features.load(target, with_templates), target.name, cyclic)
+        loaded, templates = features.load(target, with_templates)
+        return AlignmentInputs(loaded, templates, target.name, cyclic)
 
     def colabfold_config(self, settings: PredictSettings) -> dict[str, Any]:
         """Return recycling and rows; see `Family.colabfold_config`."""
@@ -310,11 +305,7 @@ class SingleChainKind(AlphaFold2Kind):
         )
 
     def sample(
-        self,
-        inputs: AlignmentInputs,
-        job: Job,
-        settings: PredictSettings,
-        draw: Callable[..., FeatureSample] | None = None,
+        self, inputs: AlignmentInputs, job: Job, settings: PredictSettings, draw: Draw[FeatureSample] = None
     ) -> FeatureSample:
         """Sample the random features of a job's passes; see `Family.sample`."""
         features = inputs.features_of(job.seed, settings)
@@ -436,11 +427,7 @@ class Multimer(AlphaFold2Kind):
         return job.seed if settings.msa_mask else None
 
     def sample(
-        self,
-        inputs: AlignmentInputs,
-        job: Job,
-        settings: PredictSettings,
-        draw: Callable[..., FeatureSample] | None = None,
+        self, inputs: AlignmentInputs, job: Job, settings: PredictSettings, draw: Draw[FeatureSample] = None
     ) -> FeatureSample:
         """Return the features of a complex, as they are; see `Family.sample`."""
         if settings.msa_cluster:

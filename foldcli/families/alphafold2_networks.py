@@ -121,7 +121,14 @@ class AlphaFold2Network:
 
     def recycling(self, work: NetworkJob) -> RecyclingSettings:
         """Return the settings of a job's recycling."""
-        return recycling_settings(self.own_settings(work.settings), work.job.seed)
+        settings = self.own_settings(work.settings)
+        return RecyclingSettings(
+            settings.num_recycles,
+            settings.recycle_early_stop_tolerance,
+            frozenset(settings.extras),
+            work.job.seed,
+            settings.dropout,
+        )
 
     def refined(self, prediction: Prediction, settings: Any) -> Prediction:
         """Return a prediction with regular bonds, if the settings request that."""
@@ -141,17 +148,6 @@ class AlphaFold2Network:
         if not self._started and logger.isEnabledFor(logging.DEBUG):
             _log_first_block(self.model)
         self._started = True
-
-
-def recycling_settings(settings: PredictSettings, seed: int) -> RecyclingSettings:
-    """Return the settings of a job's recycling."""
-    return RecyclingSettings(
-        settings.num_recycles,
-        settings.recycle_early_stop_tolerance,
-        frozenset(settings.extras),
-        seed,
-        settings.dropout,
-    )
 
 
 def load_network(
@@ -310,12 +306,9 @@ def estimate_cpu(
     # networks stay loaded, in float32
     parameters = sum(parameter_bytes(source.config, replace(settings, precision="fp32")) for source in loaded)
     configs = [source.config for source in sources]
-    sizes = [_pass_size(config, settings, residues) for config in configs]
-    peak = max(
-        estimate_peak_bytes(config, size, CPU_CHUNK_ELEMENTS)
-        for config, size in zip(configs, sizes, strict=True)
-    )
-    operations = sum(pass_operations(config, size) for config, size in zip(configs, sizes, strict=True))
+    sizes = [(config, _pass_size(config, settings, residues)) for config in configs]
+    peak = max(estimate_peak_bytes(*size, CPU_CHUNK_ELEMENTS) for size in sizes)
+    operations = sum(pass_operations(*size) for size in sizes)
     num_passes = settings.num_passes * settings.num_seeds
     memory_bytes = _CPU_PROCESS_BYTES + parameters + peak
     return Estimate(memory_bytes, num_passes * operations / speed, is_rough=True)

@@ -46,6 +46,15 @@ if TYPE_CHECKING:
 
 InputsT = TypeVar("InputsT")
 SampleT = TypeVar("SampleT")
+# draws a sample in another process; None to draw it here
+Draw: TypeAlias = Callable[..., SampleT] | None
+
+
+def refuse_options(names: Sequence[str], given: Collection[str], reason: str) -> None:
+    """Raise click.UsageError for the first of these options, by parameter names, that the user gave."""
+    if name := next((name for name in names if name in given), None):
+        ending = "-representations" if name in ("save_single", "save_pair") else ""
+        raise click.UsageError(f"--{name.replace('_', '-')}{ending}: {reason}")
 
 
 class Family(
@@ -104,10 +113,8 @@ class Family(
         Raises:
             click.UsageError: names the first such option.
         """
-        for name in ("num_diffusion_samples", "num_diffusion_steps"):
-            if name in given:
-                option = f"--{name.replace('_', '-')}"
-                raise click.UsageError(f"{option}: only all-atom networks have it (--params openfold3)")
+        reason = "only all-atom networks have it (--params openfold3)"
+        refuse_options(("num_diffusion_samples", "num_diffusion_steps"), given, reason)
 
     @abstractmethod
     def settings(self, options: NetworkOptions) -> SettingsT:
@@ -167,19 +174,13 @@ class Family(
         raise click.UsageError(f"`foldcli predict` has no inputs for {self.name} networks")
 
     def read_screen(
-        self,
-        files: Sequence[str],
-        pairs: str | None,
-        sources: QuerySources,
-        failures: "Failures",
-        background: Background | None = None,
+        self, sources: QuerySources, pairs: str | None, failures: "Failures", background: Background | None
     ) -> list[tuple[str, TargetT]]:
         """Read the targets of `foldcli screen`; return names and targets.
 
         Args:
-            files: files of chains, or of what the family combines with them.
+            sources: files of chains, or of what the family combines with them, and how to read them.
             pairs: a table of complexes; None for all pairs.
-            sources: settings of reading; its inputs are `files`.
             failures: receives what cannot be read.
             background: the pairs to draw in addition; None for none.
         """
@@ -317,9 +318,7 @@ class Family(
         return None
 
     @abstractmethod
-    def sample(
-        self, inputs: InputsT, job: Job, settings: SettingsT, draw: Callable[..., SampleT] | None = None
-    ) -> SampleT:
+    def sample(self, inputs: InputsT, job: Job, settings: SettingsT, draw: Draw[SampleT] = None) -> SampleT:
         """Make the input of a job; called in a background thread.
 
         Args:

@@ -10,6 +10,7 @@ import numpy as np
 
 from features.templates.homology import HomologyModel, copy_best_template
 from foldcli.families.alphafold2 import AlignmentFamily, AlignmentInputs
+from foldcli.families.base import Draw, refuse_options
 from foldcli.families.protocols import DeviceMemory, NetworkJob
 from foldcli.families.reporting import PlanHeading
 from foldcli.families.settings import Job, NetworkOptions, PredictSettings
@@ -36,10 +37,8 @@ class TemplateCopy(AlignmentFamily[HomologyModel]):
     def check_options(self, values: Mapping[str, Any], given: Collection[str]) -> None:
         """Check that templates are searched; see `Family.check_options`."""
         super().check_options(values, given)
-        for name in ("initial_guess", "cyclic", "msa_mask", "msa_cluster", "dropout"):
-            if name in given:
-                option = f"--{name.replace('_', '-')}"
-                raise click.UsageError(f"{option}: only networks have it, and --params template copies")
+        names = ("initial_guess", "cyclic", "msa_mask", "msa_cluster", "dropout")
+        refuse_options(names, given, "only networks have it, and --params template copies")
         if values["no_templates"]:
             raise click.UsageError("--params template and --no-templates exclude each other")
 
@@ -69,11 +68,7 @@ class TemplateCopy(AlignmentFamily[HomologyModel]):
         """Return None: nothing is random."""
 
     def sample(
-        self,
-        inputs: AlignmentInputs,
-        job: Job,
-        settings: PredictSettings,
-        draw: Callable[..., HomologyModel] | None = None,
+        self, inputs: AlignmentInputs, job: Job, settings: PredictSettings, draw: Draw[HomologyModel] = None
     ) -> HomologyModel:
         """Copy the best template of a target.
 

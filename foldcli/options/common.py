@@ -2,7 +2,7 @@
 
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,45 +16,48 @@ from msa.database.file_names import MANIFEST, RESIDUES
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-class ShardType(click.ParamType):
-    """The click type of `--shard I/N`."""
+class ParsedType(click.ParamType):
+    """The click type of values that a function reads.
 
-    name = "I/N"
+    Args:
+        name: the form of the values, as the help shows it.
+        parse: returns the value of a text, or raises ValueError with what is expected.
+    """
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Shard:
-        """Return the shard that the value describes."""
-        if isinstance(value, Shard):
-            return value
+    def __init__(self, name: str, parse: Callable[[str], Any]) -> None:
+        self.name, self._parse = name, parse
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the value; defaults may be values already."""
         try:
-            return Shard.parse(value)
+            return self._parse(value) if isinstance(value, str) else value
         except ValueError as error:
             self.fail(str(error), param, ctx)
 
 
-class DeviceType(click.ParamType):
+class _DeviceType(ParsedType):
     """The click type of `--device auto|cpu|cuda|cuda:N|cuda:N,N,…`."""
-
-    name = "auto|cpu|cuda[:N,…]"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the device; GPU numbers lose leading zeros."""
-        if value in ("auto", "cpu", "cuda"):
-            return str(value)
-        kind, _, listed = value.partition(":")
-        numbers = listed.split(",")
-        if kind != "cuda" or not all(number.isascii() and number.isdecimal() for number in numbers):
-            self.fail(f"expected auto, cpu, cuda, cuda:N or cuda:N,N,…, got {value!r}", param, ctx)
-        gpus = [int(number) for number in numbers]
-        for gpu in gpus:
-            if gpus.count(gpu) > 1:
-                self.fail(f"GPU {gpu} is named twice in {value!r}", param, ctx)
-        return f"cuda:{','.join(map(str, gpus))}"
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
         """Return the kinds of devices."""
         return [CompletionItem(kind) for kind in ("auto", "cpu", "cuda") if kind.startswith(incomplete)]
+
+
+def _parse_device(text: str) -> str:
+    """Return a device; GPU numbers lose leading zeros."""
+    if text in ("auto", "cpu", "cuda"):
+        return text
+    kind, _, listed = text.partition(":")
+    numbers = listed.split(",")
+    if kind != "cuda" or not all(number.isascii() and number.isdecimal() for number in numbers):
+        raise ValueError(f"expected auto, cpu, cuda, cuda:N or cuda:N,N,…, got {text!r}")
+    gpus = [int(number) for number in numbers]
+    for gpu in gpus:
+        if gpus.count(gpu) > 1:
+            raise ValueError(f"GPU {gpu} is named twice in {text!r}")
+    return f"cuda:{','.join(map(str, gpus))}"
 
 
 class PathType(click.ParamType):
@@ -102,57 +105,49 @@ def is_structure_library(path: str) -> bool:
     return is_database(str(Path(path, "sequences")))
 
 
-class NumbersType(click.ParamType):
-    """The click type of a list such as 128,256, by default of integers; repeated ones are dropped.
+def numbers_type(
+    expected: str, is_valid: Callable[[str], object], parse: Callable[[str], Any] = int
+) -> ParsedType:
+    """Return the click type of a list such as 128,256, by default of integers; repeated ones are dropped.
 
     Args:
         expected: description of valid values, for the error message.
         is_valid: returns True if the text between two commas is a valid number.
+        parse: returns the number.
     """
 
-    name = "N,N,…"
+    def parse_list(text: str) -> tuple[Any, ...]:
+        numbers = text.split(",")
+        if not all(map(is_valid, numbers)):
+            raise ValueError(f"expected {expected}, got {text!r}")
+        return tuple(dict.fromkeys(map(parse, numbers)))
 
-    def __init__(
-        self, expected: str, is_valid: Callable[[str], object], parse: Callable[[str], Any] = int
-    ) -> None:
-        self._expected, self._is_valid, self._parse = expected, is_valid, parse
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[Any, ...]:
-        """Return the numbers."""
-        if isinstance(value, tuple):
-            return value
-        numbers = value.split(",")
-        if not all(map(self._is_valid, numbers)):
-            self.fail(f"expected {self._expected}, got {value!r}", param, ctx)
-        return tuple(dict.fromkeys(map(self._parse, numbers)))
+    return ParsedType("N,N,…", parse_list)
 
 
-class SizeType(click.ParamType):
-    """The click type of a number of bytes such as 8G."""
+def parse_size(text: str) -> int:
+    """Return the bytes of text such as 500M; K, M and G are powers of 1,024.
 
-    name = "SIZE"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Return the number of bytes."""
-        if isinstance(value, int):
-            return value
-        size = parse_size(value)
-        if size is None:
-            self.fail(f"expected bytes such as 500000000, 500M or 2G, got {value!r}", param, ctx)
-        return size
-
-
-def parse_size(text: str) -> int | None:
-    """Return the bytes of text such as 500M, or None if it is not a size; K, M and G are powers of 1,024."""
+    Raises:
+        ValueError: it is not a size.
+    """
     units = {"K": 2**10, "M": 2**20, "G": 2**30}
     number, unit = (text[:-1], units[text[-1]]) if text[-1:] in units else (text, 1)
-    return int(number) * unit if number.isascii() and number.isdecimal() and int(number) else None
+    if not (number.isascii() and number.isdecimal() and int(number)):
+        raise ValueError(f"expected bytes such as 500000000, 500M or 2G, got {text!r}")
+    return int(number) * unit
 
 
+device_type = _DeviceType("auto|cpu|cuda[:N,…]", _parse_device)
+size_type = ParsedType("SIZE", parse_size)
 MAX_SEED = 2**32 - 1
 """The largest seed of a prediction."""
+
+
+def given_options(context: click.Context) -> set[str]:
+    """Return the names of the options and arguments that the user gave."""
+    default = click.core.ParameterSource.DEFAULT
+    return {name for name in context.params if context.get_parameter_source(name) is not default}
 
 
 def value_or_default(value: Any, default: Any) -> Any:
@@ -190,12 +185,18 @@ def number_option(
     )
 
 
-molecule_option = click.option(
-    "--molecule",
-    type=click.Choice(["protein", "rna"]),
-    default="protein",
-    show_default=True,
-    help="Kind of the sequences; see docs/sensitivity.md for RNA.",
+def flag(*names: str, help: str) -> Callable[[Command], Command]:
+    """Return an option without a value."""
+    return click.option(*names, is_flag=True, help=help)
+
+
+def choice_option(*names: str, choices: Sequence[str], help: str) -> Callable[[Command], Command]:
+    """Return an option with one of several values, by default the first one."""
+    return click.option(*names, type=click.Choice(choices), default=choices[0], show_default=True, help=help)
+
+
+molecule_option = choice_option(
+    "--molecule", choices=["protein", "rna"], help="Kind of the sequences; see docs/sensitivity.md for RNA."
 )
 rna_db_option = click.option(
     "--rna-db",
@@ -213,16 +214,14 @@ threads_option = click.option(
 )
 shard_option = click.option(
     "--shard",
-    type=ShardType(),
+    type=ParsedType("I/N", Shard.parse),
     default="1/1",
     show_default=True,
     help="Process only shard I of N: every N-th target in the order of their names, starting with the I-th.",
 )
-overwrite_option = click.option("--overwrite", is_flag=True, help="Replace existing results.")
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-dry_run_option = click.option(
-    "--dry-run", is_flag=True, help="Show what would run or be skipped, and why, without running it."
-)
+overwrite_option = flag("--overwrite", help="Replace existing results.")
+json_option = flag("--json", "as_json", help="Print JSON.")
+dry_run_option = flag("--dry-run", help="Show what would run or be skipped, and why, without running it.")
 out_option = click.option(
     "-o",
     "--out",
@@ -296,8 +295,8 @@ report_options = combine(
         help="Search this structure library, or without LIBRARY the one that comes with foldcli, for chains "
         "that look like the best model; writes NAME_similar.tsv and NAME_similar.cif.",
     ),
-    click.option("--no-report", is_flag=True, help="Do not write HTML pages (NAME.html, index.html)."),
-    click.option("--no-plots", is_flag=True, help="Do not write PNG plots (NAME_coverage, _plddt, _pae)."),
+    flag("--no-report", help="Do not write HTML pages (NAME.html, index.html)."),
+    flag("--no-plots", help="Do not write PNG plots (NAME_coverage, _plddt, _pae)."),
 )
 
 
@@ -305,7 +304,7 @@ def device_option(workload: str) -> Callable[[Command], Command]:
     """Return the option `--device`; its help text names the workload that runs on the device."""
     return click.option(
         "--device",
-        type=DeviceType(),
+        type=device_type,
         default="auto",
         show_default=True,
         help=f"Device for {workload}; auto is the first GPU that works, else the CPU. With several GPUs, as "
@@ -316,9 +315,9 @@ def device_option(workload: str) -> Callable[[Command], Command]:
 def logging_options(function: Command) -> Command:
     """Add -q, -v and --log-json to a command, which set up logging before the command runs."""
 
-    @click.option("-q", "--quiet", is_flag=True, help="Show only warnings and errors on stderr.")
-    @click.option("-v", "--verbose", is_flag=True, help="Show more messages on stderr.")
-    @click.option("--log-json", is_flag=True, help="Write messages as JSON lines.")
+    @flag("-q", "--quiet", help="Show only warnings and errors on stderr.")
+    @flag("-v", "--verbose", help="Show more messages on stderr.")
+    @flag("--log-json", help="Write messages as JSON lines.")
     @functools.wraps(function)
     def wrapped(*args: Any, quiet: bool, verbose: bool, log_json: bool, **kwargs: Any) -> Any:
         configure(quiet, verbose, log_json)

@@ -8,7 +8,16 @@ import click
 from click.shell_completion import CompletionItem
 
 from foldcli.options import common
-from foldcli.options.common import MAX_SEED, NumbersType, SizeType, combine, number_option
+from foldcli.options.common import (
+    MAX_SEED,
+    ParsedType,
+    choice_option,
+    combine,
+    flag,
+    number_option,
+    numbers_type,
+    size_type,
+)
 from foldcli.outputs.layout import LAYOUTS
 from foldcli.params.openfold3 import OPENFOLD3
 from foldcli.params.parameters import ALPHAFOLD2, TEMPLATE, default_method
@@ -30,23 +39,18 @@ class ParamsType(common.PathType):
         return [*super().shell_complete(ctx, param, incomplete), *map(CompletionItem, names)]
 
 
-models_type = NumbersType("numbers from 1 to 5 such as 1,2,3", ("1", "2", "3", "4", "5").__contains__)
+models_type = numbers_type("numbers from 1 to 5 such as 1,2,3", ("1", "2", "3", "4", "5").__contains__)
 """The click type of `--models 1,2,3`."""
 
 
 # ColabFold's name of each value of --model-type
+_MULTIMER_TYPES = ("multimer_v3", "multimer_v2", "multimer_v1")
 _MODEL_TYPES = {
-    "auto": "auto",
-    "alphafold2": "alphafold2",
-    "alphafold2_ptm": "alphafold2_ptm",
-    "alphafold2_multimer_v3": "alphafold2_multimer_v3",
-    "alphafold2_multimer_v2": "alphafold2_multimer_v2",
-    "alphafold2_multimer_v1": "alphafold2_multimer_v1",
+    **{name: name for name in ("auto", "alphafold2", "alphafold2_ptm")},
+    **{f"alphafold2_{name}": f"alphafold2_{name}" for name in _MULTIMER_TYPES},
     "monomer": "alphafold2",
     "ptm": "alphafold2_ptm",
-    "multimer_v3": "alphafold2_multimer_v3",
-    "multimer_v2": "alphafold2_multimer_v2",
-    "multimer_v1": "alphafold2_multimer_v1",
+    **{name: f"alphafold2_{name}" for name in _MULTIMER_TYPES},
 }
 
 
@@ -61,89 +65,68 @@ class ModelTypeChoice(click.Choice[str]):
         return _MODEL_TYPES[super().convert(value, param, ctx)]
 
 
-class MsaRowsType(click.ParamType):
-    """The click type of `--max-msa ROWS:EXTRA`."""
+def _parse_msa_rows(text: str) -> tuple[int, int]:
+    """Return both numbers of ROWS:EXTRA."""
+    numbers = text.split(":")
+    if len(numbers) == 2 and all(number.isascii() and number.isdecimal() for number in numbers):
+        rows, extra = map(int, numbers)
+        if rows >= _MIN_ROWS and extra >= 1:
+            return rows, extra
+    raise ValueError(f"expected two numbers such as 512:5120, at least {_MIN_ROWS}:1, got {text!r}")
 
-    name = "ROWS:EXTRA"
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[int, int]:
-        """Return both numbers of rows."""
-        if isinstance(value, tuple):
-            return value
-        numbers = value.split(":")
-        if len(numbers) == 2 and all(number.isascii() and number.isdecimal() for number in numbers):
-            rows, extra = map(int, numbers)
-            if rows >= _MIN_ROWS and extra >= 1:
-                return rows, extra
-        self.fail(f"expected two numbers such as 512:5120, at least {_MIN_ROWS}:1, got {value!r}", param, ctx)
-
+msa_rows_type = ParsedType("ROWS:EXTRA", _parse_msa_rows)
+"""The click type of `--max-msa ROWS:EXTRA`."""
 
 result_options = combine(
     common.out_option,
-    click.option(
+    choice_option(
         "--layout",
-        type=click.Choice(LAYOUTS),
-        default="default",
-        show_default=True,
+        choices=LAYOUTS,
         help="default: one folder per target; colabfold: all files in one folder, under ColabFold's names. "
         "See docs/outputs.md.",
     ),
-    click.option(
+    choice_option(
         "--rank",
-        type=click.Choice(["auto", "plddt", "ptm", "multimer", "iptm"]),
-        default="auto",
-        show_default=True,
+        choices=["auto", "plddt", "ptm", "multimer", "iptm"],
         help="Score that ranks the models; multimer is 0.8 ipTM + 0.2 pTM. auto is multimer for complexes, "
         "plddt for single chains, and the ranking score of all-atom networks. With multimer and iptm, single "
         "chains are ranked by plddt.",
     ),
     common.report_options,
-    click.option(
+    flag(
         "--save-recycles",
-        is_flag=True,
         help="Also save the structure after each pass: NAME_unrelaxed_rank_*.rN.pdb after N recycles.",
     ),
-    click.option(
+    flag(
         "--save-single-representations",
         "save_single",
-        is_flag=True,
         help="Save the single representation: NAME_single_repr_rank_*.npy.",
     ),
-    click.option(
+    flag(
         "--save-pair-representations",
         "save_pair",
-        is_flag=True,
         help="Save the pair representation: NAME_pair_repr_rank_*.npy.",
     ),
-    click.option(
+    flag(
         "--save-all",
-        is_flag=True,
         help="Save representations and all heads' outputs: NAME_all_rank_*.npz, gigabytes for long targets; "
         "with all-atom networks, confidences of all pairs.",
     ),
-    click.option(
+    flag(
         "--save-pairwise",
-        is_flag=True,
         help="Save the PAE of all pairs as ModelCIF, for depositions: NAME_pairwise_rank_*.cif, one line for "
         "each pair.",
     ),
-    click.option(
-        "--zip",
-        "archive",
-        is_flag=True,
-        help="Also pack each target's files into NAME.result.zip.",
-    ),
+    flag("--zip", "archive", help="Also pack each target's files into NAME.result.zip."),
     common.overwrite_option,
 )
 
 run_options = combine(
     common.dry_run_option,
-    click.option(
+    flag(
         "--json",
         "as_json",
-        is_flag=True,
         help="Print one JSON object per model on stdout at the end, as in summary.tsv; with --dry-run, print "
         "the plan as one JSON object.",
     ),
@@ -172,7 +155,7 @@ seed_options = combine(
     number_option("--num-seeds", numbers=click.IntRange(1), default="1", help="Number of seeds to run."),
     number_option("--random-seed", numbers=click.IntRange(0, MAX_SEED), default="0", help="The first seed."),
 )
-chains_type = NumbersType("ids of chains such as A,C", re.compile("[A-Za-z0-9]+").fullmatch, str)
+chains_type = numbers_type("ids of chains such as A,C", re.compile("[A-Za-z0-9]+").fullmatch, str)
 """The click type of `--cyclic A,C`."""
 
 design_options = combine(
@@ -191,17 +174,15 @@ design_options = combine(
         help="These chains are cyclic, such as A,C: their first and last residues are neighbours. Jobs for "
         "Boltz name cyclic chains themselves.",
     ),
-    click.option(
+    flag(
         "--dropout",
         "--use-dropout",
         "dropout",
-        is_flag=True,
         help="Drop updates of the network at random as in its training, others with each seed, to find other "
         "states.",
     ),
-    click.option(
+    flag(
         "--msa-cluster",
-        is_flag=True,
         help="Cluster the alignment's rows, to find other states (AF_Cluster): seed 0 has all rows, seed 1 "
         "those of the largest cluster, and so on; add --num-seeds. For networks of single chains.",
     ),
@@ -276,7 +257,7 @@ prediction_options = combine(
     ),
     click.option(
         "--max-msa",
-        type=MsaRowsType(),
+        type=msa_rows_type,
         default="512:5120",
         show_default=True,
         help="Maximum number of alignment rows for the network: ROWS of the clustered alignment, including "
@@ -300,8 +281,8 @@ relax_options = combine(
         default="0, or all with --amber",
         help="Relax the best N models of each target with OpenMM; needs the extra `relax`.",
     ),
-    click.option("--amber", is_flag=True, help="Relax all models, or those of --num-relax."),
-    click.option("--use-gpu-relax", is_flag=True, help="Relax on a GPU instead of the CPU."),
+    flag("--amber", help="Relax all models, or those of --num-relax."),
+    flag("--use-gpu-relax", help="Relax on a GPU instead of the CPU."),
 )
 
 network_device_options = combine(
@@ -311,16 +292,14 @@ network_device_options = combine(
         show_default="bf16 on a GPU that supports it, else fp32",
         help="Number format of the trunk; sums, softmax, structure module and confidence are always fp32.",
     ),
-    click.option(
+    choice_option(
         "--kernels",
-        type=click.Choice(["auto", "fused", "reference"]),
-        default="auto",
-        show_default=True,
+        choices=["auto", "fused", "reference"],
         help="Triton kernels (fused) or plain PyTorch (reference); auto is fused on a GPU.",
     ),
     click.option(
         "--max-memory",
-        type=SizeType(),
+        type=size_type,
         show_default="all free memory",
         help="Maximum GPU memory for the network, such as 20G.",
     ),

@@ -1,11 +1,10 @@
 """Options of searches and of the alignments built from their hits."""
 
 from collections.abc import Callable
-from typing import Any
 
 import click
 
-from foldcli.options.common import Command, combine, number_option
+from foldcli.options.common import Command, ParsedType, choice_option, combine, flag, number_option
 
 _FOLDING_DEFAULTS = {
     "evalue": "0.1",
@@ -19,21 +18,12 @@ _FOLDING_DEFAULTS = {
 _TABLE_DEFAULTS = {"evalue": "1e-3", "max_seqs": "300", "num_iterations": "1"}
 
 
-class _IdentityLimits(click.ParamType):
-    """The click type of `--qid`: one fraction, or several in ascending order, separated by commas."""
-
-    name = "FRACTION,…"
-
-    def convert(
-        self, value: Any, parameter: click.Parameter | None, context: click.Context | None
-    ) -> tuple[float, ...]:
-        """Return the fractions."""
-        if isinstance(value, tuple):
-            return value
-        try:
-            return tuple(float(number) for number in value.split(","))
-        except ValueError:
-            self.fail(f"{value!r} is not a list of numbers such as 0,0.5,1", parameter, context)
+def _parse_identity_limits(text: str) -> tuple[float, ...]:
+    """Return the fractions of `--qid`: one, or several in ascending order, separated by commas."""
+    try:
+        return tuple(map(float, text.split(",")))
+    except ValueError:
+        raise ValueError(f"{text!r} is not a list of numbers such as 0,0.5,1") from None
 
 
 _SCORE_OPTIONS = (
@@ -106,7 +96,7 @@ def _hit_options(tables: bool) -> Callable[[Command], Command]:
             default=default("num_iterations"),
             help="Number of search iterations (profile search from the second on).",
         ),
-        click.option("--fast", is_flag=True, help="Search once instead of three times."),
+        flag("--fast", help="Search once instead of three times."),
         number_option(
             "--e-profile",
             numbers=click.FloatRange(0),
@@ -160,7 +150,7 @@ alignment_options = combine(
     ),
     click.option(
         "--qid",
-        type=_IdentityLimits(),
+        type=ParsedType("FRACTION,…", _parse_identity_limits),
         show_default=_FOLDING_DEFAULTS["qid"],
         help="Minimum identity of a row with the query, as a fraction of the row's residues. With several "
         "limits, --max-seq-id and --diff are applied separately to the rows between two of them.",
@@ -194,19 +184,15 @@ alignment_options = combine(
 )
 
 pairing_options = combine(
-    click.option(
+    choice_option(
         "--pair-mode",
-        type=click.Choice(["unpaired_paired", "paired", "unpaired"]),
-        default="unpaired_paired",
-        show_default=True,
+        choices=["unpaired_paired", "paired", "unpaired"],
         help="Rows in the alignment of a complex: paired rows, which join rows of several chains from one "
         "species, unpaired rows of single chains, or both.",
     ),
-    click.option(
+    choice_option(
         "--pair-strategy",
-        type=click.Choice(["greedy", "complete"]),
-        default="greedy",
-        show_default=True,
+        choices=["greedy", "complete"],
         help="Pair rows of a species that occurs in at least two chains (greedy), or in all chains "
         "(complete).",
     ),

@@ -1,16 +1,17 @@
 """Options of templates."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 
-from foldcli.options.common import combine, is_database
+from foldcli.options.common import Command, combine, flag, is_database
 
 _NO_VALUE = ""
 
 
-class LibraryType(click.Path):
+class _LibraryType(click.Path):
     """The click type of `--templates [LIBRARY]`; it is None without a value, which ColabFold allows too."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
@@ -22,27 +23,27 @@ class LibraryType(click.Path):
         return super().convert(value, param, ctx)
 
 
+def library_option(help: str, default: str | None = None) -> Callable[[Command], Command]:
+    """Return the option `--templates [LIBRARY]`; the default only describes it in the help."""
+    library = _LibraryType(exists=True, path_type=Path)
+    return click.option(
+        "--templates", type=library, is_flag=False, flag_value=_NO_VALUE, metavar="[LIBRARY]",
+        show_default=default, help=help,
+    )  # fmt: skip
+
+
 template_options = combine(
-    click.option(
-        "--templates",
-        type=LibraryType(exists=True, path_type=Path),
-        is_flag=False,
-        flag_value=_NO_VALUE,
-        metavar="[LIBRARY]",
-        show_default="the library that comes with foldcli",
-        help="Structure library from foldcli createdb --structures, or structure files, to search.",
+    library_option(
+        "Structure library from foldcli createdb --structures, or structure files, to search.",
+        default="the library that comes with foldcli",
     ),
-    click.option(
-        "--no-templates", is_flag=True, help="Do not search for templates; use only those that jobs give."
-    ),
+    flag("--no-templates", help="Do not search for templates; use only those that jobs give."),
     click.option(
         "--max-template-date",
         metavar="YYYY-MM-DD",
         help="Use only templates that are known to have been released by this date.",
     ),
-    click.option(
-        "--exclude-self", is_flag=True, help="For benchmarks: do not use templates that are the query itself."
-    ),
+    flag("--exclude-self", help="For benchmarks: do not use templates that are the query itself."),
     click.option(
         "--custom-template-path",
         type=click.Path(exists=True, path_type=Path),

@@ -119,58 +119,34 @@ class FinishedTarget:
         return [path for path in paths if not path.is_file()]
 
 
-class _CheckedModel(msgspec.Struct, frozen=True):
-    rank: int = 0
-    tag: str = ""
-    plddt: float = 0.0
-    ptm: float | None = None
-    num_recycles: int = 0
-    seconds: float = 0.0
-    fingerprint: str = ""
-    iptm: float | None = None
-    num_chains: int = 1
-    ranking_score: float = 0.0
+def _partial(**types: Any) -> Any:
+    """Return a type of objects with these fields, all of which may be missing."""
+    return msgspec.defstruct("Partial", [(name, kind, None) for name, kind in types.items()])
 
 
-class _CheckedSearch(msgspec.Struct, frozen=True):
-    hits: int = 0
-
-
-class _CheckedAccuracy(msgspec.Struct, frozen=True):
-    percentile_10: float = 0.0
-    percentile_90: float = 0.0
-    plddt_error: float = 0.0
-
-
-class _CheckedNetwork(msgspec.Struct, frozen=True):
-    note: str = ""
-    expected_lddt: _CheckedAccuracy | None = None
-
-
-class _CheckedFacts(msgspec.Struct, frozen=True):
-    residues: int = 0
-    alignment_rows: int = 0
-    search: _CheckedSearch | None = None
-    alignment: str = ""
-    network: _CheckedNetwork = _CheckedNetwork()
-
-
-class _CheckedSettings(msgspec.Struct, frozen=True):
-    header: str | None = None
-
-
-class _CheckedRecord(msgspec.Struct, frozen=True):
-    """The types of the values that readers use; files of other versions lack some of them."""
-
-    name: str = ""
-    fingerprint: str = ""
-    settings: _CheckedSettings = _CheckedSettings()
-    versions: dict[str, Any] = {}
-    facts: _CheckedFacts = _CheckedFacts()
-    warnings: list[str] = []
-    rank_by: str = ""
-    ranking: list[_CheckedModel] = []
-    stages: list[StageCost] = []
+_RANKED_MODEL = _partial(
+    rank=int, tag=str, plddt=float, ptm=float | None, num_recycles=int, seconds=float, fingerprint=str,
+    iptm=float | None, num_chains=int, ranking_score=float,
+)  # fmt: skip
+_EXPECTED_ACCURACY = _partial(percentile_10=float, percentile_90=float, plddt_error=float)
+# types of the values that readers use; files of other versions lack some of them
+_RECORD = _partial(
+    name=str,
+    fingerprint=str,
+    settings=_partial(header=str | None),
+    versions=dict[str, Any],
+    facts=_partial(
+        residues=int,
+        alignment_rows=int,
+        search=_partial(hits=int) | None,
+        alignment=str,
+        network=_partial(note=str, expected_lddt=_EXPECTED_ACCURACY | None),
+    ),
+    warnings=list[str],
+    rank_by=str,
+    ranking=list[_RANKED_MODEL],  # type: ignore[valid-type]
+    stages=list[StageCost],
+)
 
 
 def read_done_record(path: Path) -> dict[str, Any]:
@@ -180,7 +156,7 @@ def read_done_record(path: Path) -> dict[str, Any]:
         ValueError: it is damaged.
     """
     content = read_json(path, dict[str, Any])
-    to_record(content, _CheckedRecord)
+    to_record(content, _RECORD)
     return content
 
 

@@ -8,39 +8,22 @@ the folder of one target without the rest of its run.
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal
 
 from model.chains import MAX_PDB_CHAINS
 
 LayoutName = Literal["default", "colabfold", "single_folder"]
 # the choices of --layout
 LAYOUTS: tuple[LayoutName, ...] = ("default", "colabfold")
-FileKind = Literal[
-    "alignment",
-    "hits",
-    "templates",
-    "coverage",
-    "plddt",
-    "pae",
-    "thumbnail",
-    "comparison",
-    "chimerax",
-    "pymol",
-    "similar",
-    "similar_structure",
-    "report",
-    "done",
-    "archive",
-    "aligned_error",
-    "finished_mark",
-]
+# a key of FILES
+FileKind = str
 # a key of _MODEL_FILES, or "recycle_N": the structure after N recycles
 ModelKind = str
 
 # for each kind: the part of the file name after NAME, and whether ColabFold writes this file too
-_FILES: dict[str, tuple[str, bool]] = {
+FILES: dict[FileKind, tuple[str, bool]] = {
     "alignment": (".a3m", True),
     "hits": (".m8", False),
     "templates": ("_templates.tsv", False),
@@ -137,7 +120,7 @@ class TargetFiles:
 
     def staged_path(self, kind: FileKind) -> Path:
         """Return the path of a file in `search_folder`."""
-        return self.search_folder / f"{self.name}{_FILES[kind][0]}"
+        return self.search_folder / f"{self.name}{FILES[kind][0]}"
 
     @property
     def structures_folder(self) -> Path:
@@ -152,7 +135,7 @@ class TargetFiles:
 
     def path(self, kind: FileKind) -> Path:
         """Return the path of a file of the target, whether or not the file exists."""
-        ending, colabfold_writes = _FILES[kind]
+        ending, colabfold_writes = FILES[kind]
         return self._folder_of(colabfold_writes) / f"{self.name}{ending}"
 
     def model_path(self, kind: ModelKind, rank: int, tag: str, digits: int = 3) -> Path:
@@ -168,15 +151,15 @@ class TargetFiles:
         name = f"{self.name}_{middle}_rank_{rank:0{digits}d}_{tag}{ending}"
         return self._folder_of(colabfold_writes) / name
 
-    def existing_structures(self, rank: int, tag: str, scores: Path) -> list[Path]:
+    def existing_structures(self, rank: int, tag: str, scores: Path | None = None) -> list[Path]:
         """Return the existing structure files of a model, the preferred one first.
 
         Args:
             rank: see `model_path`.
             tag: see `model_path`.
-            scores: its score file, which has as many digits: earlier versions of ColabFold write one.
+            scores: its score file, whose rank has as many digits: earlier versions of ColabFold write one.
         """
-        digits = len(scores.name[: -len(f"_{tag}.json")].rpartition("_")[2])
+        digits = 3 if scores is None else len(scores.name[: -len(f"_{tag}.json")].rpartition("_")[2])
         paths = [self.model_path(kind, rank, tag, digits) for kind in STRUCTURE_KINDS]
         return [path for path in paths if path.is_file()]
 
@@ -191,7 +174,7 @@ class TargetFiles:
         # `foldcli relax` and other programs write the other kind
         kinds = (kind for kind in _MODEL_FILES if kind != "relaxed_cif")
         # in a folder of several targets, another target's name may begin with this one's
-        endings_of_targets = tuple(ending for ending, _ in _FILES.values())
+        endings_of_targets = tuple(ending for ending, _ in FILES.values())
         for middle, ending, colabfold_writes in map(_model_file, kinds):
             prefix = re.escape(f"{self.name}_{middle}_rank_")
             pattern = re.compile(rf"{prefix}\d{{3,}}_{TAG}{_RECYCLE_ENDING}{re.escape(ending)}")
@@ -211,7 +194,7 @@ class TargetFiles:
     def files_to_archive(self) -> list[Path]:
         """Return the existing files of the target that belong in its archive, without done.json."""
         excluded = ("archive", "done", "finished_mark")
-        paths = [self.path(kind) for kind in get_args(FileKind) if kind not in excluded]
+        paths = [self.path(kind) for kind in FILES if kind not in excluded]
         return [path for path in paths if path.is_file()] + self.model_files()
 
     def score_files(self) -> list[tuple[int, str, Path]]:
@@ -227,7 +210,7 @@ class TargetFiles:
         if self.layout != "colabfold":
             return []
         target_files = [
-            f"{self.name}{ending}" for ending, colabfold_writes in _FILES.values() if colabfold_writes
+            f"{self.name}{ending}" for ending, colabfold_writes in FILES.values() if colabfold_writes
         ]
         return target_files + [
             f"{self.name}_{middle}_rank_"
@@ -278,7 +261,8 @@ def find_targets(folder: Path) -> list[TargetFiles]:
         folder: a run's folder in ColabFold's layout, the folder of one target, or ColabFold's own results.
     """
     names = sorted({match["name"] for match, _ in _score_files(folder)})
-    return [_with_detected_layout(folder, name) for name in names]
+    targets = [TargetFiles(name, folder, "colabfold") for name in names]
+    return [each if each.folder.is_dir() else replace(each, layout="single_folder") for each in targets]
 
 
 def find_done_files(out: Path) -> list[Path]:
@@ -296,12 +280,6 @@ def _score_files(folder: Path) -> Iterator[tuple[re.Match[str], Path]]:
     for path in folder.glob("*_scores_rank_*.json"):
         if match := _SCORES.fullmatch(path.name):
             yield match, path
-
-
-def _with_detected_layout(folder: Path, name: str) -> TargetFiles:
-    """Return the files of a target whose score files are directly in a folder."""
-    colabfold = TargetFiles(name, folder, "colabfold")
-    return colabfold if colabfold.folder.is_dir() else TargetFiles(name, folder, "single_folder")
 
 
 def _pattern(layout: LayoutName) -> TargetFiles:

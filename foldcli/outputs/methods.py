@@ -45,48 +45,34 @@ class RunMethods:
 
     def paragraph(self) -> str:
         """Return the methods as a paragraph."""
-        settings = self.settings
-        options = {
-            name: getattr(settings, name, None)
-            for name in ("initial_guess", "cyclic", "msa_mask", "msa_cluster")
-        }
-        seeds, first = getattr(settings, "num_seeds", 1), getattr(settings, "random_seed", 0)
+        settings = vars(self.settings)
+        seeds, first = settings.get("num_seeds", 1), settings.get("random_seed", 0)
+        more = f" and the {seeds - 1} after it" if seeds > 1 else "" if first else " or those of a job's file"
+        cyclic = " and ".join(settings.get("cyclic", ()))
         sentences = [
-            f"Structures were predicted with foldcli {VERSION}, model {', '.join(self.networks)}",
-            f"with at most {getattr(settings, 'num_recycles', 0)} recycles, in "
-            f"{getattr(settings, 'precision', 'fp32')}, with the random seed {first}"
-            + (
-                f" and the {seeds - 1} after it"
-                if seeds > 1
-                else ""
-                if first
-                else " or those of a job's file"
-            ),
+            f"Structures were predicted with foldcli {VERSION}, model {', '.join(self.networks)}, with at "
+            f"most {settings.get('num_recycles', 0)} recycles, in {settings.get('precision', 'fp32')}, with "
+            f"the random seed {first}{more}"
         ]
-        text = f"{sentences[0]}, {sentences[1]}."
-        if samples := getattr(settings, "num_samples", 0):
-            text += (
-                f" Each seed gave {samples} samples of {getattr(settings, 'num_steps', 0)} denoising steps."
-            )
-        if self.database is not None:
-            text += f" Alignments were made by searching {self.database} with profiles."
-        else:
-            text += " Alignments were given."
-        text += f" Templates were {'searched for by profile' if self.templates else 'not used'}."
-        if options["msa_mask"]:
-            text += f" Each seed masked {options['msa_mask']:.0%} of the alignment's columns."
-        if getattr(settings, "dropout", False):
-            text += " The networks dropped updates at random, as in training."
-        if options["msa_cluster"]:
-            text += " Seeds from 1 were predicted from one cluster of the alignment's rows each."
-        if options["cyclic"]:
-            text += f" Chain {' and '.join(options['cyclic'])} was cyclic."
-        if options["initial_guess"] is not None:
-            text += " Recycling started from the positions of a given structure."
-        text += f" Models were ranked by {self.rank}."
+        if samples := settings.get("num_samples"):
+            sentences.append(f"Each seed gave {samples} samples of {settings['num_steps']} denoising steps")
+        searched = f"made by searching {self.database} with profiles"
+        sentences.append(f"Alignments were {'given' if self.database is None else searched}")
+        sentences.append(f"Templates were {'searched for by profile' if self.templates else 'not used'}")
+        if mask := settings.get("msa_mask"):
+            sentences.append(f"Each seed masked {mask:.0%} of the alignment's columns")
+        if settings.get("dropout"):
+            sentences.append("The networks dropped updates at random, as in training")
+        if settings.get("msa_cluster"):
+            sentences.append("Seeds from 1 were predicted from one cluster of the alignment's rows each")
+        if cyclic:
+            sentences.append(f"Chain {cyclic} was cyclic")
+        if settings.get("initial_guess") is not None:
+            sentences.append("Recycling started from the positions of a given structure")
+        sentences.append(f"Models were ranked by {self.rank}")
         if self.num_relax:
-            text += f" The best {self.num_relax} models of each target were relaxed with OpenMM."
-        return text + "\n"
+            sentences.append(f"The best {self.num_relax} models of each target were relaxed with OpenMM")
+        return ". ".join(sentences) + ".\n"
 
     def bibtex(self) -> str:
         """Return the papers to cite."""

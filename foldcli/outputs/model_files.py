@@ -181,9 +181,24 @@ class ResidueModels:
 
     def files(self, model: "PredictedModel") -> dict[ModelKind, WriteFile]:
         """Return a function for each kind of file, which writes its content."""
-        prediction = model.prediction
+        # imports gemmi, which runs without predictions do not need
+        from model.output import modelcif, residues, scores
+
+        prediction, provenance = model.prediction, model.origin.provenance
+        texts: dict[ModelKind, Callable[[], str]] = {
+            "pdb": partial(residues.format_pdb, prediction, provenance),
+            "cif": partial(residues.format_mmcif, prediction, provenance, model.origin.templates),
+            "pairwise": partial(modelcif.format_pairwise_scores, prediction, provenance),
+            "scores": partial(scores.format_scores, prediction, model.flags | model.origin.scores),
+            "contacts": partial(residues.format_contacts, prediction),
+        }
+        for index in range(len(prediction.passes)):
+            network = f"{provenance.network}, structure after {index} of them"
+            texts[f"recycle_{index}"] = partial(
+                residues.format_pdb, prediction.after_pass(index), replace(provenance, network=network)
+            )
         files: dict[ModelKind, WriteFile] = {
-            kind: partial(_write_text, format_file) for kind, format_file in _formatters(model).items()
+            kind: partial(write_text, format_text) for kind, format_text in texts.items()
         }
         for kind in prediction.extras:
             if kind not in ("recycles", "pairwise"):
@@ -269,31 +284,9 @@ def write_model(model: PredictedModel) -> ModelResult:
     return result
 
 
-def _formatters(model: PredictedModel) -> dict[ModelKind, Callable[[], str]]:
-    """Return a function for each kind of text file of a model, which returns the file's content."""
-    # imports gemmi, which runs without predictions do not need
-    from model.output import modelcif, residues, scores
-
-    prediction, provenance = model.prediction, model.origin.provenance
-    formatters: dict[ModelKind, Callable[[], str]] = {
-        "pdb": partial(residues.format_pdb, prediction, provenance),
-        "cif": partial(residues.format_mmcif, prediction, provenance, model.origin.templates),
-        "pairwise": partial(modelcif.format_pairwise_scores, prediction, provenance),
-        "scores": partial(scores.format_scores, prediction, model.flags | model.origin.scores),
-        "contacts": partial(residues.format_contacts, prediction),
-    }
-    for index in range(len(prediction.passes)):
-        pass_provenance = replace(
-            provenance, network=f"{provenance.network}, structure after {index} of them"
-        )
-        formatters[f"recycle_{index}"] = partial(
-            residues.format_pdb, prediction.after_pass(index), pass_provenance
-        )
-    return formatters
-
-
-def _write_text(format_file: Callable[[], str], stream: IO[bytes]) -> None:
-    stream.write(format_file().encode())
+def write_text(format_text: Callable[[], str], stream: IO[bytes]) -> None:
+    """Write a text that a function returns."""
+    stream.write(format_text().encode())
 
 
 def _write_results(kind: Extra, prediction: Prediction, stream: IO[bytes]) -> None:

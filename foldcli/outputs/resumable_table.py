@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO
 
 from msa.base.atomic import DiskFull, atomic_write, errors_name, is_disk_full, is_stream
 from msa.base.errors import InputError
@@ -25,20 +25,22 @@ _MAX_NAME_BYTES = 200
 """Longer names would leave no room for the suffixes within the usual limit of 255 bytes."""
 
 
-class Table(Protocol):
-    """A table that is being written.
+class Table:
+    """A table that is being written, and not kept if that is interrupted.
 
     Attributes:
         finished: number of queries that an earlier run has written; they are the first ones.
         capped: number of queries written so far that have more hits than are listed.
     """
 
-    finished: int
-    capped: int
+    def __init__(self, stream: IO[str]) -> None:
+        self._stream = stream
+        self.finished = self.capped = 0
 
     def write(self, lines: str, capped: bool) -> None:
         """Write the lines of the next query."""
-        ...
+        self._stream.write(lines)
+        self.capped += capped
 
 
 @contextlib.contextmanager
@@ -65,7 +67,7 @@ def open_table(path: str | os.PathLike[str], keys: Sequence[str], resumable: boo
         files = _open_locked(path)
     if files is None:
         with atomic_write(path) as stream:
-            yield PlainTable(stream)
+            yield Table(stream)
         return
     with files.table, files.index:
         table = _ResumableTable(path, files, keys)
@@ -82,20 +84,6 @@ def open_table(path: str | os.PathLike[str], keys: Sequence[str], resumable: boo
                 assert isinstance(error, OSError)
                 raise DiskFull(error.errno, error.strerror, str(path), table.bytes_written) from error
             raise
-
-
-@dataclass
-class PlainTable:
-    """A table that is not kept if it is interrupted."""
-
-    stream: IO[str]
-    finished: int = 0
-    capped: int = 0
-
-    def write(self, lines: str, capped: bool) -> None:
-        """Write the lines of the next query."""
-        self.stream.write(lines)
-        self.capped += capped
 
 
 @dataclass(frozen=True)
@@ -145,7 +133,7 @@ class _IndexEntry:
     capped: bool
 
 
-class _ResumableTable:
+class _ResumableTable(Table):
     """A table with an index of its queries."""
 
     def __init__(self, path: Path, files: _Files, keys: Sequence[str]) -> None:

@@ -1,16 +1,19 @@
-"""The summary of a run: summary.tsv with one line per model, and a logged table with one line per target."""
+"""The summary of a run: summary.tsv with one line per model, and a logged table with one line per target.
+
+Screens with a background also get a table of their scores, and of how often chance gives more.
+"""
 
 import statistics
+from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from foldcli.inputs.names import BACKGROUND_PREFIX
 from foldcli.inputs.shard import Shard
 from foldcli.logs import logger, seconds_since_start
 from foldcli.outputs.done import read_done_record
 from foldcli.outputs.layout import LayoutName, ModelKind, TargetFiles
-from foldcli.outputs.screen_table import write_screen_table
 from foldcli.params.parameters import UNTRAINED
 from foldcli.units import format_duration
 from model.prediction import complex_confidence
@@ -22,6 +25,10 @@ MAX_LINES = 16
 NUM_BEST, NUM_WORST = 8, 5
 MAX_FAILED = 5
 MAX_NAME_WIDTH = 32
+# scores of the best model in the table of a screen, of which larger ones are better
+_SCREEN_SCORES = ("ranking_confidence", "ipsae", "pdockq2", "ilis")
+# errors of a done.json that is missing, or that a version with another format wrote
+_UNREADABLE = (OSError, ValueError, LookupError, TypeError)
 # prefixes of the names of files that belong to the whole run
 _RUN_FILE_PREFIXES = (
     "summary",
@@ -43,33 +50,6 @@ RARE_COLUMNS = (
     "ranking_score", "checks", "ipsae", "pdockq", "pdockq2", "lis", "ilis", "pae_min", "has_clash",
     "fraction_disordered",
 )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class TargetSummary:
-    """A finished target's line in the summary, read from its done.json.
-
-    Args:
-        hits: hits of the search; None without a search.
-        plddt: mean pLDDT of the best model; None if the network is untrained.
-        ptm: pTM of the best model; None if the network is untrained or has no PAE head.
-        iptm: ipTM of the best model; None if the network is untrained, or for a single chain.
-        seconds: wall time of all stages of the run that finished the target.
-        finished_before: whether an earlier run finished the target.
-        is_template_copy: whether its models are copies of templates.
-    """
-
-    name: str
-    residues: int
-    rows: int
-    hits: int | None
-    plddt: float | None
-    ptm: float | None
-    iptm: float | None
-    seconds: float
-    files: str
-    finished_before: bool
-    is_template_copy: bool = False
 
 
 class RunSummary:
@@ -104,12 +84,12 @@ class RunSummary:
     def log(self, failed: Sequence[str], failures_path: Path) -> None:
         """Log a table for people, and the counts as one object under --log-json."""
         summaries = (self._read(files) for files in self._files)
-        targets = [target for target in summaries if target and target.name not in failed]
+        targets = [target for target in summaries if target and target["target"] not in failed]
         if not targets and len(failed) <= 1:
             # the error message of the only target is enough
             return
         seconds = seconds_since_start()
-        finished_before = sum(target.finished_before for target in targets)
+        finished_before = sum(target["finished_before"] for target in targets)
         counts = {
             "finished": len(targets) - finished_before,
             "finished_before": finished_before,
@@ -119,54 +99,65 @@ class RunSummary:
         lines += [f"failed: {name}" for name in failed[:MAX_FAILED]]
         if len(failed) > MAX_FAILED:
             lines.append(f"failed: {len(failed) - MAX_FAILED} others, see {failures_path}")
-        if any(target.plddt is None for target in targets):
+        if any(target["plddt"] is None for target in targets):
             lines.append(UNTRAINED)
-        if any(target.is_template_copy for target in targets):
+        if any(target["copied_from"] is not None for target in targets):
             lines.append("Copies of templates, not predictions: the column pLDDT has their expected lDDT.")
         fields = {"summary": counts | {"seconds": round(seconds, 3)}}
         logger.info("%s", "\n".join(lines), extra={"fields": fields})
 
-    def _read(self, files: TargetFiles) -> TargetSummary | None:
+    def _read(self, files: TargetFiles) -> dict[str, Any] | None:
+        """Return the values of the best model, and of the target; None if it is not finished.
+
+        `seconds` are those of all stages. The scores of untrained networks are None.
+        """
         try:
             done = read_done_record(files.path("done"))
-            return _summarize(done, files, _modification_time(files) == self._modified_before[files.name])
-        except (OSError, ValueError, LookupError, TypeError):
-            # not finished, or written by a version with another format
+            best = _models(done, files)[0]
+            seconds = sum(stage["seconds"] for stage in done["stages"])
+        except _UNREADABLE:
             return None
+        scores = dict.fromkeys(("plddt", "ptm", "iptm")) if best["untrained"] else {}
+        finished_before = _modification_time(files) == self._modified_before[files.name]
+        target = {"seconds": seconds, "files": files.pattern, "finished_before": finished_before}
+        return best | scores | target
 
 
 def finished_models(files: TargetFiles) -> list[dict[str, Any]]:
     """Return the values of COLUMNS for each model of a target, by rank; none if it is not finished."""
     try:
-        done = read_done_record(files.path("done"))
-        facts, untrained = done["facts"], UNTRAINED in done["warnings"]
-        return [
-            {
-                "target": files.name,
-                "rank": model["rank"],
-                "model": model["tag"],
-                "plddt": round(model["plddt"], 2),
-                "ptm": None if model["ptm"] is None else round(model["ptm"], 3),
-                "iptm": None if model.get("iptm") is None else round(model["iptm"], 3),
-                "ranking_confidence": _rounded_confidence(model),
-                "residues": facts["residues"],
-                "alignment_rows": facts["alignment_rows"],
-                "hits": facts["search"]["hits"] if "search" in facts else None,
-                "recycles": model["num_recycles"],
-                "seconds": model["seconds"],
-                "untrained": untrained,
-                "copied_from": model.get("copied_from"),
-                "structure": str(files.structure_path(model["rank"], model["tag"]).relative_to(files.out)),
-                "relaxed": _relative_path(files, "relaxed_pdb", model, if_exists=True),
-                "scores": _relative_path(files, "scores", model),
-            }
-            | {column: values[column] for column in RARE_COLUMNS if column in values}
-            for model in done["ranking"]
-            for values in ({**model, **(model.get("interface") or {})},)
-        ]
-    except (OSError, ValueError, LookupError, TypeError):
-        # not finished, or written by a version with another format
+        return _models(read_done_record(files.path("done")), files)
+    except _UNREADABLE:
         return []
+
+
+def _models(done: dict[str, Any], files: TargetFiles) -> list[dict[str, Any]]:
+    """Return the values of COLUMNS for each model in a target's done.json."""
+    facts, untrained = done["facts"], UNTRAINED in done["warnings"]
+    return [
+        {
+            "target": files.name,
+            "rank": model["rank"],
+            "model": model["tag"],
+            "plddt": round(model["plddt"], 2),
+            "ptm": None if model["ptm"] is None else round(model["ptm"], 3),
+            "iptm": None if model.get("iptm") is None else round(model["iptm"], 3),
+            "ranking_confidence": _rounded_confidence(model),
+            "residues": facts["residues"],
+            "alignment_rows": facts["alignment_rows"],
+            "hits": facts["search"]["hits"] if "search" in facts else None,
+            "recycles": model["num_recycles"],
+            "seconds": model["seconds"],
+            "untrained": untrained,
+            "copied_from": model.get("copied_from"),
+            "structure": str(files.structure_path(model["rank"], model["tag"]).relative_to(files.out)),
+            "relaxed": _relative_path(files, "relaxed_pdb", model, if_exists=True),
+            "scores": _relative_path(files, "scores", model),
+        }
+        | {column: values[column] for column in RARE_COLUMNS if column in values}
+        for model in done["ranking"]
+        for values in ({**model, **(model.get("interface") or {})},)
+    ]
 
 
 def _rounded_confidence(model: dict[str, Any]) -> float | None:
@@ -218,26 +209,42 @@ def write_table(path: Path, models: Sequence[dict[str, Any]]) -> None:
             stream.write("\t".join(_cell(model.get(column)) for column in columns) + "\n")
 
 
-def _summarize(done: dict[str, Any], files: TargetFiles, finished_before: bool) -> TargetSummary:
-    """Return the summary of a target from the content of its done.json."""
-    best, facts = done["ranking"][0], done["facts"]
-    untrained = UNTRAINED in done["warnings"]
-    return TargetSummary(
-        name=files.name,
-        residues=facts["residues"],
-        rows=facts["alignment_rows"],
-        hits=facts["search"]["hits"] if "search" in facts else None,
-        plddt=None if untrained else best["plddt"],
-        ptm=None if untrained else best["ptm"],
-        iptm=None if untrained else best.get("iptm"),
-        seconds=sum(stage["seconds"] for stage in done["stages"]),
-        files=files.pattern,
-        finished_before=finished_before,
-        is_template_copy=best.get("copied_from") is not None,
-    )
+def write_screen_table(path: Path, models: Sequence[dict[str, Any]]) -> None:
+    """Write the requested complexes of a screen with their scores and p-values, unless it has no background.
+
+    A p-value is (1 + b) / (1 + n), if b of n pairs of the background have at least this score (Phipson and
+    Smyth, Stat. Appl. Genet. Mol. Biol. 9, 39, 2010).
+
+    Args:
+        path: path of the table.
+        models: models of all targets, best targets first; see `order_models`.
+    """
+    best = [model for model in models if model["rank"] == 1]
+    background = [model for model in best if model["target"].startswith(BACKGROUND_PREFIX)]
+    requested = [model for model in best if not model["target"].startswith(BACKGROUND_PREFIX)]
+    if not background or not requested:
+        return
+    chance = {
+        name: sorted(model[name] for model in background if model.get(name) is not None)
+        for name in _SCREEN_SCORES
+    }
+    columns = [column for name in _SCREEN_SCORES for column in (name, f"{name}_p")]
+    with atomic_write(path) as stream:
+        stream.write("\t".join(("target", "rank", "background", *columns)) + "\n")
+        for rank, model in enumerate(requested, 1):
+            cells = [model["target"], str(rank), str(len(background))]
+            for name in _SCREEN_SCORES:
+                value = model.get(name)
+                cells += ["", ""] if value is None else [str(value), f"{_p_value(value, chance[name]):.3g}"]
+            stream.write("\t".join(cells) + "\n")
 
 
-def _table(targets: list[TargetSummary]) -> list[str]:
+def _p_value(score: float, chance: Sequence[float]) -> float:
+    """Return the p-value of a score, given the sorted scores of the background."""
+    return (1 + len(chance) - bisect_left(chance, score)) / (1 + len(chance))
+
+
+def _table(targets: list[dict[str, Any]]) -> list[str]:
     """Return the lines of the table; with more than MAX_LINES targets, only of the best and the worst."""
     if not targets:
         return []
@@ -246,8 +253,8 @@ def _table(targets: list[TargetSummary]) -> list[str]:
         ranked = sorted(targets, key=_rank_key)
         listed = [*ranked[:NUM_BEST], *ranked[-NUM_WORST:]]
         omitted_line = _omitted_line(ranked[NUM_BEST:-NUM_WORST])
-    width = min(MAX_NAME_WIDTH, max(len("target"), *(len(target.name) for target in listed)))
-    complexes = any(target.iptm is not None for target in targets)
+    width = min(MAX_NAME_WIDTH, max(len("target"), *(len(target["target"]) for target in listed)))
+    complexes = any(target["iptm"] is not None for target in targets)
     iptm = "  ipTM" if complexes else ""
     heading = f"{'target':<{width}}  residues   hits   rows  pLDDT   pTM{iptm}  seconds  files"
     lines = [_line(target, width, complexes) for target in listed]
@@ -256,10 +263,10 @@ def _table(targets: list[TargetSummary]) -> list[str]:
     return [heading, *lines]
 
 
-def _rank_key(target: TargetSummary) -> tuple[float, float]:
+def _rank_key(target: dict[str, Any]) -> tuple[float, float]:
     """Return a key that sorts complexes by confidence, then single chains by pLDDT, best first."""
-    confidence = 0.0 if target.iptm is None else complex_confidence(target.ptm, target.iptm)
-    return -confidence, -(target.plddt or 0.0)
+    confidence = 0.0 if target["iptm"] is None else complex_confidence(target["ptm"], target["iptm"])
+    return -confidence, -(target["plddt"] or 0.0)
 
 
 def _heading(counts: dict[str, int], seconds: float) -> str:
@@ -279,21 +286,21 @@ def _cell(value: Any) -> str:
     return "" if value is None else str(value)
 
 
-def _line(target: TargetSummary, width: int, complexes: bool) -> str:
-    name = target.name if len(target.name) <= width else target.name[: width - 1] + "…"
-    hits = "–" if target.hits is None else str(target.hits)
-    plddt = "–" if target.plddt is None else f"{target.plddt:.1f}"
-    ptm = f"{'–' if target.ptm is None else format(target.ptm, '.2f'):>5}"
+def _line(target: dict[str, Any], width: int, complexes: bool) -> str:
+    name = target["target"] if len(target["target"]) <= width else target["target"][: width - 1] + "…"
+    hits = "–" if target["hits"] is None else str(target["hits"])
+    plddt = "–" if target["plddt"] is None else f"{target['plddt']:.1f}"
+    ptm = f"{'–' if target['ptm'] is None else format(target['ptm'], '.2f'):>5}"
     if complexes:
-        ptm += f" {'–' if target.iptm is None else format(target.iptm, '.2f'):>5}"
-    seconds = "before" if target.finished_before else f"{target.seconds:.1f}"
-    numbers = f"{target.residues:>8} {hits:>6} {target.rows:>6} {plddt:>6} {ptm} {seconds:>8}"
-    return f"{name:<{width}}  {numbers}  {target.files}"
+        ptm += f" {'–' if target['iptm'] is None else format(target['iptm'], '.2f'):>5}"
+    seconds = "before" if target["finished_before"] else f"{target['seconds']:.1f}"
+    numbers = f"{target['residues']:>8} {hits:>6} {target['alignment_rows']:>6} {plddt:>6} {ptm} {seconds:>8}"
+    return f"{name:<{width}}  {numbers}  {target['files']}"
 
 
-def _omitted_line(targets: list[TargetSummary]) -> str:
+def _omitted_line(targets: list[dict[str, Any]]) -> str:
     """Return the line that replaces the targets between the best and the worst."""
-    plddts = [target.plddt for target in targets if target.plddt is not None]
+    plddts = [target["plddt"] for target in targets if target["plddt"] is not None]
     text = f"… {len(targets)} others"
     if plddts:
         median = statistics.median(plddts)

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Sequence
 
-from foldcli.outputs.layout import STRUCTURE_KINDS, FileKind, TargetFiles
+from foldcli.outputs.layout import FileKind, TargetFiles
 from foldcli.outputs.model_files import ModelResult
 from msa.base.atomic import atomic_write
 
@@ -19,8 +19,7 @@ def write_viewer_scripts(files: TargetFiles, ranked: Sequence[ModelResult]) -> N
     folder.mkdir(parents=True, exist_ok=True)
     names = []
     for rank, result in enumerate(ranked[:_MAX_MODELS], 1):
-        paths = [files.model_path(kind, rank, result.tag) for kind in STRUCTURE_KINDS]
-        names += [os.path.relpath(path, folder) for path in paths if path.is_file()][:1]
+        names += [os.path.relpath(path, folder) for path in files.existing_structures(rank, result.tag)[:1]]
     chimerax = [f"open {name}" for name in names]
     chimerax += [f"matchmaker #{number} to #1" for number in range(2, len(names) + 1)]
     chimerax += ["color bfactor palette alphafold", "cartoon", "view"]

@@ -17,6 +17,8 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
 from urllib.request import HTTPRedirectHandler, HTTPSHandler, Request, build_opener
 
+import click
+
 from foldcli.progress import Progress
 from foldcli.units import format_bytes
 from foldcli.version import VERSION
@@ -81,6 +83,23 @@ def check_address(url: str) -> None:
     parts = urlsplit(url)
     if not parts.hostname or parts.port == 0:
         raise ValueError("it has no host" if not parts.hostname else "port 0")
+
+
+def check_source(url: str, has_checksum: bool) -> None:
+    """Check the value of `--url`; without a checksum, anyone could forge a file that is sent over http.
+
+    Raises:
+        click.UsageError: the address cannot be used.
+    """
+    scheme = url.partition("://")[0].lower()
+    if scheme not in ("https", "http"):
+        raise click.UsageError(f"--url: expected an https address, got {url!r}; use --from for a file")
+    try:
+        check_address(url)
+    except ValueError as error:
+        raise click.UsageError(f"--url: {url!r} is not a valid address: {error}") from None
+    if scheme == "http" and not has_checksum:
+        raise click.UsageError("--url: a file sent over http could be forged; give --sha256, or use https")
 
 
 class _SecureRedirects(HTTPRedirectHandler):

@@ -10,8 +10,13 @@ from foldcli.errors import SomeTargetsFailed, describe
 from foldcli.logs import logger
 from foldcli.outputs.done import write_archive
 from foldcli.outputs.layout import LAYOUTS, TargetFiles, find_done_files
-from foldcli.outputs.screen_table import write_screen_table
-from foldcli.outputs.summary import finished_models, order_models, remove_run_leftovers, write_table
+from foldcli.outputs.summary import (
+    finished_models,
+    order_models,
+    remove_run_leftovers,
+    write_screen_table,
+    write_table,
+)
 from foldcli.report import ReportSettings
 from foldcli.report.data.result import finished_targets, read_done
 from foldcli.report.make import make_index, make_report

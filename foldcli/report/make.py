@@ -7,7 +7,7 @@ from typing import Any
 from foldcli.comparison.references import compare_target, find_reference, write_run_table
 from foldcli.errors import describe, log_bug
 from foldcli.logs import logger, warn_once
-from foldcli.outputs.layout import STRUCTURE_KINDS, TargetFiles
+from foldcli.outputs.layout import TargetFiles
 from foldcli.report import ReportSettings
 from foldcli.report.data.alignment import AlignmentSummary, read_alignment_summary
 from foldcli.report.data.comparison import comparison_values
@@ -16,6 +16,7 @@ from foldcli.report.data.related_structures import similar_values
 from foldcli.report.data.result import TargetResult, finished_targets, link_from_page, read_result
 from foldcli.report.index import write_index
 from foldcli.report.molecules_page import molecules_page
+from foldcli.report.rendering import page_values
 from foldcli.report.target_page import target_page
 from foldcli.report.viewer import FOLDER, copy_viewer, load_viewer
 from msa.base.atomic import atomic_write
@@ -48,8 +49,7 @@ def make_report(files: TargetFiles, done: dict[str, Any], settings: ReportSettin
     rows, failure = _compare(result, settings.references)
     written_files = [files.path("comparison")] if rows else []
     best = result.models[0]
-    paths = [files.model_path(kind, best.rank, best.tag) for kind in STRUCTURE_KINDS]
-    model = next((path for path in paths if path.is_file()), None)
+    model = next(iter(files.existing_structures(best.rank, best.tag)), None)
     if settings.similar is not None and model is not None:
         # imports numba, which reports without this search do not need
         from foldcli.structure_search.target import find_similar
@@ -69,13 +69,13 @@ def make_report(files: TargetFiles, done: dict[str, Any], settings: ReportSettin
         viewer = load_viewer()
         copy = copy_viewer(viewer, viewer_folder(files))
         script = "" if copy is None else link_from_page(files, copy)
-        page, comparison = files.path("report"), comparison_values(rows)
-        similar = None if model is None else similar_values(files, model)
+        page, similar = files.path("report"), None if model is None else similar_values(files, model)
+        shared = page_values(result, viewer, script, comparison_values(rows), similar)
         with atomic_write(page) as stream:
             if isinstance(result, MoleculeResult):
-                stream.write(molecules_page(result, viewer, script, comparison, similar))
+                stream.write(molecules_page(result, shared))
             else:
-                stream.write(target_page(result, alignment, missing, viewer, script, comparison, similar))
+                stream.write(target_page(result, alignment, missing, shared))
         written_files.append(page)
     if failure is not None:
         raise failure

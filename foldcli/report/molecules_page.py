@@ -6,9 +6,9 @@ from urllib.parse import quote
 
 import numpy as np
 
-from foldcli.report.data.comparison import reference_text, state_values
-from foldcli.report.data.file_rows import file_rows, file_type
-from foldcli.report.data.molecules import MoleculeModel, MoleculeResult, chain_kinds, token_chains
+from foldcli.report.data.comparison import reference_text
+from foldcli.report.data.file_rows import file_type
+from foldcli.report.data.molecules import MoleculeModel, MoleculeResult
 from foldcli.report.data.page_data import (
     PALETTES,
     coordinate_step,
@@ -19,45 +19,29 @@ from foldcli.report.data.page_data import (
     superpositions,
 )
 from foldcli.report.data.result import PAE_STEP
-from foldcli.report.rendering import render_page, viewer_values
-from foldcli.report.viewer import Viewer
+from foldcli.report.rendering import render_page
 from model.all_atom.checks import CHECKS
 
 SCRIPTS = ("state.js", "plot.js", "pae.js", "drawing.js", "viewer.js", "molecules.js", "tables.js")
 MAX_ROWS = 200
 
 
-def molecules_page(
-    result: MoleculeResult,
-    viewer: Viewer,
-    viewer_script: str = "",
-    comparison: dict[str, Any] | None = None,
-    similar: dict[str, Any] | None = None,
-) -> str:
+def molecules_page(result: MoleculeResult, shared: dict[str, Any]) -> str:
     """Return the HTML of one target.
 
     Args:
         result: the target's models.
-        viewer: the structure viewer, or the reason why there is none.
-        viewer_script: path of the viewer's script relative to the page; "" if there is none.
-        comparison: see `comparison_values`.
-        similar: see `similar_values`.
+        shared: see `page_values`.
     """
-    best, kinds = result.models[0], chain_kinds(result)
+    best, kinds = result.models[0], result.chain_kinds
     transform = superpositions([best.positions])[0]
     return render_page(
         "molecules.html",
         SCRIPTS,
-        **viewer_values(viewer, viewer_script),
-        comparison=comparison,
-        states=state_values(result.done),
-        similar=similar,
-        name=result.files.name,
+        **shared,
         tiles=_tiles(result),
-        untrained=result.is_untrained,
         warnings=result.done.get("warnings", []),
         models=[_model_row(model) for model in result.models],
-        model_count=result.model_count,
         num_chains=len(kinds),
         chains=_chain_rows(result),
         pae=pae_values(best.pae),
@@ -67,8 +51,7 @@ def molecules_page(
         contacts=_contact_rows(best),
         contact_count=len(best.scores.get("ligand_contacts", [])),
         max_rows=MAX_ROWS,
-        files=file_rows(result.files, result.models, bool(result.done)),
-        data=_page_data(result) | {"reference": reference_text(comparison, transform)},
+        data=_page_data(result) | {"reference": reference_text(shared["comparison"], transform)},
     )
 
 
@@ -76,7 +59,7 @@ def _tiles(result: MoleculeResult) -> list[tuple[str, str]]:
     """Return the most important facts as (name, value)."""
     best = result.models[0]
     tiles = [
-        ("chains", f"{len(chain_kinds(result)):,}"),
+        ("chains", f"{len(result.chain_kinds):,}"),
         ("atoms", f"{len(best.positions):,}"),
         ("tokens", f"{len(best.scores['plddt']):,}"),
         ("ranking score, best model", f"{best.scores['ranking_score']:.2f}"),
@@ -110,7 +93,7 @@ def _chain_rows(result: MoleculeResult) -> list[dict[str, Any]]:
     """Return a row for each chain, with its pLDDT in the best model."""
     best, atoms = result.models[0], result.atoms
     rows = []
-    for name, kind in chain_kinds(result).items():
+    for name, kind in result.chain_kinds.items():
         members = atoms.chain == name
         codes = list(dict.fromkeys(atoms.component[members].tolist()))
         residues = len(set(atoms.number[members].tolist()))
@@ -191,8 +174,8 @@ def _page_data(result: MoleculeResult) -> dict[str, Any]:
     return {
         "name": result.files.name,
         "sequence": _token_labels(tokens),
-        "chains": token_chains(tokens["chain"]),
-        "kinds": list(chain_kinds(result).values()),
+        "chains": result.chains,
+        "kinds": list(result.chain_kinds.values()),
         "confidence": "pLDDT",
         "step": step,
         "header": atoms.header,

@@ -4,8 +4,8 @@ Figures are drawn without pyplot, so nothing is shared between targets or with a
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 import matplotlib
 import numpy as np
@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 
 from foldcli.outputs.layout import FileKind
 from foldcli.report.data.alignment import AlignmentSummary, Coverage
-from foldcli.report.data.molecules import MoleculeResult, token_chains
+from foldcli.report.data.molecules import MoleculeResult
 from foldcli.report.data.page_data import (
     CHAIN_COLOURS,
     CONFIDENCE_CLASSES,
@@ -28,7 +28,7 @@ from foldcli.report.data.page_data import (
     confidence_class,
     superpositions,
 )
-from foldcli.report.data.result import PAE_STEP, PaeMap, TargetResult
+from foldcli.report.data.result import PAE_STEP, TargetResult
 from msa.base.atomic import atomic_write
 
 MAX_PLOTTED_MODELS = 10
@@ -46,52 +46,11 @@ _CLASSES_MARGIN = 0.95
 _TITLE_LINE = 15.0
 # name and number of residues of each chain
 Chains = tuple[tuple[str, int], ...]
+Result: TypeAlias = TargetResult | MoleculeResult
 UNTRAINED = "UNTRAINED parameters: no meaning"
 
 
-@dataclass(frozen=True, eq=False)
-class _Scores:
-    """The scores of a target's models, of residues or of the tokens of any molecules.
-
-    Args:
-        models: rank, pLDDT [N], and PAE (None without) of the plotted models, best first.
-        unit: "residue" or "token".
-        by_chain: whether the best model's pLDDT has a colour for each chain.
-        copied_from: the template of a copy, in words; None for predictions.
-        is_untrained: whether the network was untrained.
-    """
-
-    chains: Chains
-    models: tuple[tuple[int, np.ndarray, PaeMap | None], ...]
-    unit: str
-    by_chain: bool
-    confidence: str
-    copied_from: str | None
-    is_untrained: bool
-
-    @property
-    def length(self) -> int:
-        """The number of positions of all chains."""
-        return sum(count for _, count in self.chains)
-
-
-def _residue_scores(result: TargetResult) -> _Scores:
-    models = tuple((model.rank, model.plddt, model.pae) for model in result.models[:MAX_PLOTTED_MODELS])
-    return _Scores(
-        result.chains, models, "residue", False, result.confidence, result.copied_from, result.is_untrained
-    )
-
-
-def _token_scores(result: MoleculeResult) -> _Scores:
-    chains = tuple((name, count) for name, count in token_chains(result.tokens["chain"]))
-    models = tuple(
-        (model.rank, np.asarray(model.scores["plddt"], np.float64), model.pae)
-        for model in result.models[:MAX_PLOTTED_MODELS]
-    )
-    return _Scores(chains, models, "token", True, "pLDDT", None, result.is_untrained)
-
-
-def write_plots(result: TargetResult | MoleculeResult, alignment: AlignmentSummary | None) -> list[Path]:
+def write_plots(result: Result, alignment: AlignmentSummary | None) -> list[Path]:
     """Write NAME_coverage.png, NAME_plddt.png, NAME_pae.png and NAME_thumbnail.png.
 
     The plot of the coverage is written only if there is an alignment, and that of the PAE only if the network
@@ -100,17 +59,16 @@ def write_plots(result: TargetResult | MoleculeResult, alignment: AlignmentSumma
     Returns:
         The files that were written.
     """
-    scores = _token_scores(result) if isinstance(result, MoleculeResult) else _residue_scores(result)
     drawings: dict[FileKind, Callable[[], Figure]] = {
-        "plddt": lambda: _plddt(scores),
+        "plddt": lambda: _plddt(result),
         "thumbnail": lambda: _thumbnail(
             *(_bonds(result) if isinstance(result, MoleculeResult) else _trace(result))
         ),
     }
     if alignment is not None:
-        drawings["coverage"] = lambda: _coverage(alignment.coverage, scores.chains)
-    if any(pae is not None for _, _, pae in scores.models):
-        drawings["pae"] = lambda: _pae(scores)
+        drawings["coverage"] = lambda: _coverage(alignment.coverage, result.chains)
+    if any(model.pae is not None for model in result.models[:MAX_PLOTTED_MODELS]):
+        drawings["pae"] = lambda: _pae(result)
     written = []
     # ignore the user's matplotlib settings: some, such as LaTeX, could make the plots fail
     with matplotlib.rc_context():
@@ -169,9 +127,9 @@ def _top_margin(chains: Chains, title: str) -> float:
     return 0.1 + (_title_pad(chains) + lines * _TITLE_LINE) / 72
 
 
-def _stamp_untrained(figure: Figure, scores: _Scores) -> None:
+def _stamp_untrained(figure: Figure, result: Result) -> None:
     """Write a warning across a figure if the network was untrained."""
-    if scores.is_untrained:
+    if result.is_untrained:
         background = {"facecolor": "white", "edgecolor": "#8c1402", "linewidth": 2, "boxstyle": "round"}
         figure.text(
             0.5, 0.5, UNTRAINED, ha="center", va="center", fontsize=min(18, 3 * figure.get_figwidth()),
@@ -240,11 +198,11 @@ def _coverage(coverage: Coverage, chains: Chains) -> Figure:
     return figure
 
 
-def _plddt(scores: _Scores) -> Figure:
-    origin = f"copied from {scores.copied_from}" if scores.copied_from else ""
-    title = f"{scores.confidence} per {scores.unit}" + (f"\n{origin}" if origin else "")
+def _plddt(result: Result) -> Figure:
+    origin = f"copied from {result.copied_from}" if result.copied_from else ""
+    title = f"{result.confidence} per {result.unit}" + (f"\n{origin}" if origin else "")
     figure = _figure(8, 5)
-    (axes,) = _panels(figure, _CLASSES_MARGIN, _top_margin(scores.chains, title))
+    (axes,) = _panels(figure, _CLASSES_MARGIN, _top_margin(result.chains, title))
     upper = 100.0
     for lower, name, colour in CONFIDENCE_CLASSES:
         axes.axhspan(lower, upper, color=colour, alpha=0.16, linewidth=0)
@@ -252,29 +210,30 @@ def _plddt(scores: _Scores) -> Figure:
             1.01, (lower + upper) / 2, name, transform=axes.get_yaxis_transform(), va="center", fontsize=9
         )
         upper = lower
-    position = np.arange(1, scores.length + 1)
+    position = np.arange(1, len(result.models[0].plddt) + 1)
     # models differ in line style as well as in shade
     styles = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
-    for i, (rank, plddt, _) in reversed(list(enumerate(scores.models))):
+    for i in reversed(range(min(MAX_PLOTTED_MODELS, len(result.models)))):
+        model = result.models[i]
         colour = str(min(0.65, 0.07 + 0.13 * i))
         axes.plot(
-            position, plddt, color=colour, linestyle=styles[i % 5], linewidth=2.0 if i == 0 else 1.1,
-            marker="." if len(position) == 1 else None, label=f"rank {rank}",
+            position, model.plddt, color=colour, linestyle=styles[i % 5], linewidth=2.0 if i == 0 else 1.1,
+            marker="." if len(position) == 1 else None, label=f"rank {model.rank}",
         )  # fmt: skip
-    if scores.by_chain:
-        _colour_chains(axes, scores.chains, scores.models[0][1])
+    if isinstance(result, MoleculeResult):
+        _colour_chains(axes, result.chains, result.models[0].plddt)
     handles, labels = axes.get_legend_handles_labels()
     axes.legend(handles[::-1], labels[::-1], loc="lower center", ncols=5, fontsize=9, framealpha=0.85)
     axes.set(
         xlim=(0.5, len(position) + 0.5),
         ylim=(0, 100),
         yticks=(0, 50, 70, 90, 100),
-        xlabel="Position" if scores.unit == "residue" else "Token",
-        ylabel=scores.confidence,
+        xlabel="Position" if result.unit == "residue" else "Token",
+        ylabel=result.confidence,
     )
-    _mark_chains(axes, scores.chains)
-    axes.set_title(title, pad=_title_pad(scores.chains))
-    _stamp_untrained(figure, scores)
+    _mark_chains(axes, result.chains)
+    axes.set_title(title, pad=_title_pad(result.chains))
+    _stamp_untrained(figure, result)
     return figure
 
 
@@ -290,14 +249,15 @@ def _colour_chains(axes: Axes, chains: Chains, plddt: np.ndarray) -> None:
         start = end
 
 
-def _pae(scores: _Scores) -> Figure:
-    ranks_and_maps = [(rank, pae) for rank, _, pae in scores.models if pae is not None]
+def _pae(result: Result) -> Figure:
+    models = result.models[:MAX_PLOTTED_MODELS]
+    ranks_and_maps = [(model.rank, model.pae) for model in models if model.pae is not None]
     columns = min(5, len(ranks_and_maps))
     rows = -(-len(ranks_and_maps) // columns)
-    top = _top_margin(scores.chains, "rank")
+    top = _top_margin(result.chains, "rank")
     figure = _figure(3 * columns + 1.2, 3.3 * rows)
     panels = _panels(figure, _SCALE_MARGIN, top, rows, columns)
-    length = scores.length
+    length = len(models[0].plddt)
     norm, colormap = Normalize(0, MAX_PAE), LinearSegmentedColormap.from_list("pae", PAE_COLOURS)
     for axes, (rank, pae) in zip(panels, ranks_and_maps, strict=False):
         # the last cell may cover fewer residues than the others
@@ -309,16 +269,16 @@ def _pae(scores: _Scores) -> Figure:
         axes.set(
             xlim=(0.5, length + 0.5),
             ylim=(length + 0.5, 0.5),
-            xlabel=f"Scored {scores.unit}",
+            xlabel=f"Scored {result.unit}",
         )
-        _mark_chains(axes, scores.chains, both_axes=True)
-        axes.set_title(f"rank {rank}", pad=_title_pad(scores.chains))
+        _mark_chains(axes, result.chains, both_axes=True)
+        axes.set_title(f"rank {rank}", pad=_title_pad(result.chains))
     for axes in panels[::columns]:
-        axes.set_ylabel(f"Aligned {scores.unit}")
+        axes.set_ylabel(f"Aligned {result.unit}")
     for axes in panels[len(ranks_and_maps) :]:
         axes.set_visible(False)
     _add_scale(figure, ScalarMappable(norm, colormap), "PAE (Å)", top)
-    _stamp_untrained(figure, scores)
+    _stamp_untrained(figure, result)
     return figure
 
 

@@ -11,7 +11,11 @@ from urllib.parse import quote
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from foldcli.report.data.comparison import state_values
+from foldcli.report.data.file_rows import file_rows
+from foldcli.report.data.molecules import MoleculeResult
 from foldcli.report.data.page_data import CLASS_RANGES, CONFIDENCE_CLASSES
+from foldcli.report.data.result import TargetResult
 from foldcli.report.viewer import Viewer
 from foldcli.units import format_duration
 
@@ -48,12 +52,21 @@ def render_page(
     return page.render(policy=policy, style=Markup(style), script=Markup(script), **values)
 
 
-def viewer_values(viewer: Viewer, script: str) -> dict[str, Any]:
-    """Return the arguments of `render_page` about the structure viewer.
+def page_values(
+    result: TargetResult | MoleculeResult,
+    viewer: Viewer,
+    script: str = "",
+    comparison: dict[str, Any] | None = None,
+    similar: dict[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Return the arguments of `render_page` that the pages of all targets have.
 
     Args:
-        viewer: the viewer, or the reason why there is none.
+        result: the target's models.
+        viewer: the structure viewer, or the reason why there is none.
         script: path of its script relative to the page; "" if there is none.
+        comparison: see `comparison_values`.
+        similar: see `similar_values`.
     """
     names = [name for _, name, _ in CONFIDENCE_CLASSES]
     return {
@@ -62,6 +75,13 @@ def viewer_values(viewer: Viewer, script: str) -> dict[str, Any]:
         "viewer_missing": viewer.missing,
         "viewer_version": viewer.version,
         "confidence_classes": list(zip(names, CLASS_RANGES, strict=True)),
+        "comparison": comparison,
+        "similar": similar,
+        "states": state_values(result.done),
+        "name": result.files.name,
+        "untrained": result.is_untrained,
+        "model_count": result.model_count,
+        "files": file_rows(result.files, result.models, bool(result.done)),
     }
 
 

@@ -8,8 +8,8 @@ from typing import Any
 from urllib.parse import quote
 
 from foldcli.report.data.alignment import AlignmentSummary, HitRow
-from foldcli.report.data.comparison import reference_text, state_values
-from foldcli.report.data.file_rows import file_rows, file_type
+from foldcli.report.data.comparison import reference_text
+from foldcli.report.data.file_rows import file_type
 from foldcli.report.data.interfaces import MAX_CONTACTS, MAX_INTERFACES, SCORE_COLUMNS
 from foldcli.report.data.page_data import (
     CONFIDENCE_CLASSES,
@@ -20,8 +20,7 @@ from foldcli.report.data.page_data import (
 )
 from foldcli.report.data.related_structures import MAX_TEMPLATE_ROWS, read_template_rows
 from foldcli.report.data.result import RankedModel, TargetResult
-from foldcli.report.rendering import render_page, viewer_values
-from foldcli.report.viewer import Viewer
+from foldcli.report.rendering import render_page
 from foldcli.units import format_bytes, format_duration
 
 SCRIPTS = (
@@ -53,13 +52,7 @@ _FACT_NAMES = {
 
 
 def target_page(
-    result: TargetResult,
-    alignment: AlignmentSummary | None,
-    missing: str,
-    viewer: Viewer,
-    viewer_script: str = "",
-    comparison: dict[str, Any] | None = None,
-    similar: dict[str, Any] | None = None,
+    result: TargetResult, alignment: AlignmentSummary | None, missing: str, shared: dict[str, Any]
 ) -> str:
     """Return the HTML of one target.
 
@@ -67,35 +60,26 @@ def target_page(
         result: see TargetResult.
         alignment: its alignment, or None.
         missing: the reason if there is no alignment, else "".
-        viewer: the structure viewer, or the reason why there is none.
-        viewer_script: path of the viewer's script relative to the page; "" if there is none.
-        comparison: see `comparison_values`.
-        similar: see `similar_values`.
+        shared: see `page_values`.
     """
     best, done = result.models[0], result.done
     data = page_data(result, alignment.coverage if alignment else None)
-    data["reference"] = reference_text(comparison, superpositions([best.atoms.atom("CA")])[0])
+    data["reference"] = reference_text(shared["comparison"], superpositions([best.atoms.atom("CA")])[0])
     header = done.get("settings", {}).get("header")
     return render_page(
         "target.html",
         SCRIPTS,
-        **viewer_values(viewer, viewer_script),
-        comparison=comparison,
-        states=state_values(done),
-        similar=similar,
-        name=result.name,
+        **shared,
         header=header if header != result.name else None,
         length=len(result.sequence),
         num_chains=len(result.chains),
         tiles=_tiles(result, alignment),
-        untrained=result.is_untrained,
         copied_from=result.copied_from,
         network_note=done.get("facts", {}).get("network", {}).get("note"),
         confidence=result.confidence,
         warnings=[warning for warning in done.get("warnings", []) if "UNTRAINED" not in warning],
         models=_model_rows(result),
         model_columns=_model_columns(result),
-        model_count=result.model_count,
         shares=_confidence_shares(best),
         plddt_label=(
             f"{result.confidence} along the chain; best model: median {statistics.median(best.plddt):.1f}, "
@@ -108,7 +92,6 @@ def target_page(
         **_alignment_values(alignment),
         **_template_values(result),
         **_interface_values(best),
-        files=file_rows(result.files, result.models, bool(result.done)),
         **_record_values(done),
         data=data,
     )

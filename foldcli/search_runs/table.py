@@ -13,7 +13,7 @@ from foldcli.fingerprints import fingerprint
 from foldcli.inputs.complexes import Complex, chain_query
 from foldcli.inputs.queries import Query
 from foldcli.logs import logger
-from foldcli.outputs.resumable_table import PlainTable, Table, open_table
+from foldcli.outputs.resumable_table import Table, open_table
 from foldcli.pipeline.targets.alignment_request import AlignmentRequest
 from foldcli.search_runs.settings import SearchRun, profile_file, search_hits
 from foldcli.version import VERSION
@@ -89,7 +89,7 @@ def _open_table(
 ) -> contextlib.AbstractContextManager[Table]:
     """Open the table, which can be continued unless profiles are saved with it."""
     if out == "-":
-        return contextlib.nullcontext(PlainTable(sys.stdout))
+        return contextlib.nullcontext(Table(sys.stdout))
     keys = [
         fingerprint([VERSION, list(columns), name, request.fingerprint(query)]) for name, query in queries
     ]

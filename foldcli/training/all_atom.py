@@ -1,6 +1,5 @@
 """A training run of an all-atom network, from the complexes of a folder."""
 
-import json
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -33,7 +32,7 @@ from model.training.alphafold3.trainer import AllAtomTrainer, TrainerSample
 from model.training.runtime.checkpoint import FULL_NAME, Progress, load_full
 from model.training.runtime.parameters import FlatParameters
 from model.training.runtime.processes import TrainingProcesses
-from model.training.trainer import METRICS, StepReport
+from model.training.trainer import StepReport, append_metrics
 from msa.base.atomic import replaced_file
 from msa.base.digests import file_sha256
 
@@ -173,8 +172,7 @@ class AllAtomRun:
 
     def _write(self, entry: dict[str, object]) -> None:
         if self.processes.rank == 0:
-            with (self.run / METRICS).open("a") as stream:
-                stream.write(json.dumps(entry) + "\n")
+            append_metrics(self.run, entry)
 
     def _step(self) -> tuple[StepReport, bool]:
         """Make a step; return its report, and whether a process had requested a stop before it."""

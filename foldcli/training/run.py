@@ -1,13 +1,17 @@
 """Training runs of `foldcli train`: their options, their start and their end."""
 
+import contextlib
+import fcntl
 import hashlib
 import io
+import json
+import os
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
@@ -21,6 +25,7 @@ from foldcli.process_state import exit_at_once, hide_torch_warnings, on_stop_sig
 from foldcli.training.settings import AllAtomRunSettings, read_run_settings
 from model.alphafold3.config import DEEPMIND
 from model.checkpoints.network_folder import read_held_out
+from model.dataclass_mapping import flat_values
 from model.errors import ConfigError
 from model.training.data.data import FORMAT_VERSION, ChainSet, read_split
 from model.training.data.prepare import SOURCES, prepare
@@ -31,6 +36,7 @@ from model.training.runtime.settings import TrainingSettings
 from model.training.trainer import StepReport, Trainer
 from msa.base.atomic import atomic_write
 from msa.base.digests import file_sha256
+from msa.base.json_files import parse_json, read_json
 
 if TYPE_CHECKING:
     from foldcli.training.all_atom import AllAtomRun
@@ -39,6 +45,9 @@ if TYPE_CHECKING:
 _LOG_EVERY = 10
 # a second SIGINT within this time is taken to be the first one
 _SAME_INTERRUPT_SECONDS = 1.0
+_SETTINGS = "settings.json"
+# settings on which no step depends
+_WITHOUT_EFFECT = ("workers", "checkpoint_every", "validate_every", "training_data", "licence")
 # options without effect on the training of all-atom networks
 _OF_CHAINS = ("prepared", "unpack_only", "export", "scores", "workers")
 
@@ -162,25 +171,71 @@ def _run(
         except ConfigError as error:
             raise click.UsageError(f"{options.config}: {error}") from error
         make_writable_folder(run)
-        stop = _StopSignals(trainer)
-        on_stop_signals_in_thread(stop)
-        if processes.rank == 0:
-            logger.info(
-                "%s: %.1f million parameters, %d process(es) on %s, step %d of %d",
-                name,
-                trainer.flat.num_parameters / 1e6,
-                processes.count,
-                device,
-                trainer.progress.step,
-                trainer.settings.total_steps,
-            )
-        reports = trainer.train(max_seconds=options.max_seconds, max_steps=options.max_steps)
-        _log(reports, quiet=processes.rank > 0)
+        with _only_process(run) if processes.rank == 0 else contextlib.nullcontext():
+            if processes.rank == 0:
+                data = str(Path(options.data or trainer.settings.data).resolve())
+                record_settings(run, trainer.settings, {"data": data, "processes": processes.count})
+            stop = _StopSignals(trainer)
+            on_stop_signals_in_thread(stop)
+            if processes.rank == 0:
+                logger.info(
+                    "%s: %.1f million parameters, %d process(es) on %s, step %d of %d",
+                    name,
+                    trainer.flat.num_parameters / 1e6,
+                    processes.count,
+                    device,
+                    trainer.progress.step,
+                    trainer.settings.total_steps,
+                )
+            reports = trainer.train(max_seconds=options.max_seconds, max_steps=options.max_steps)
+            _log(reports, quiet=processes.rank > 0)
     finally:
         processes.close()
     if stop.exit_code is not None:
         logger.info("stopped by a signal; continue with --resume")
         raise click.exceptions.Exit(stop.exit_code)
+
+
+@contextlib.contextmanager
+def _only_process(run: Path) -> Iterator[None]:
+    """Lock the folder of a run, where the file system has locks.
+
+    Raises:
+        click.UsageError: another process has locked it.
+    """
+    descriptor = os.open(run, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise click.UsageError(f"{run}: another process trains a network in this folder.") from None
+        except OSError:  # a file system without locks
+            logger.debug("%s: cannot be locked", run)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def record_settings(run: Path, settings: TrainingSettings | AllAtomRunSettings, more: dict[str, Any]) -> None:
+    """Write RUN/settings.json, and warn of settings that differ from those of the run's earlier steps.
+
+    Args:
+        run: folder of the run.
+        settings: its settings.
+        more: values by name that its steps depend on in addition.
+    """
+    path, content = run / _SETTINGS, json.dumps(flat_values(settings) | more, default=asdict, indent=1)
+    with contextlib.suppress(FileNotFoundError, ValueError):
+        earlier, now = read_json(path, dict[str, Any]), parse_json(content)
+        changed = [
+            f"{key} ({earlier.get(key)}, now {value})" if isinstance(value, str | int | float) else key
+            for key, value in now.items()
+            if earlier.get(key) != value and key not in _WITHOUT_EFFECT
+        ]
+        if changed:
+            logger.warning("%s: continued with other settings than before: %s", run, ", ".join(changed))
+    with atomic_write(path) as stream:
+        stream.write(content)
 
 
 class _StopSignals:

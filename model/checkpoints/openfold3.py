@@ -24,8 +24,8 @@ from model.alphafold3.network import AlphaFold3
 from model.checkpoints.alphafold3 import read_arrays, to_openfold3
 from model.checkpoints.deepmind import format_keys
 from model.checkpoints.records import is_record_file
+from model.checkpoints.tensor_files import write_tensors
 from model.errors import ParametersError, ParametersMissing
-from msa.base.atomic import replaced_file
 from msa.base.digests import file_sha256
 
 _DUPLICATE = "sample_diffusion."
@@ -222,12 +222,7 @@ def convert_checkpoint(source: Path, target: Path) -> AlphaFold3Config:
     """
     tensors = {name: tensor.contiguous() for name, tensor in _read_tensors(source).items()}
     config, _ = translate(tensors, source)
-    metadata = {"network": config.name, "source_sha256": file_sha256(source)}
-    with replaced_file(target) as path:
-        path.touch()
-        mode = path.stat().st_mode
-        safetensors.torch.save_file(tensors, path, metadata)
-        path.chmod(mode)  # safetensors leaves a file that only its owner can read
+    write_tensors(target, tensors, {"network": config.name, "source_sha256": file_sha256(source)})
     return config
 
 

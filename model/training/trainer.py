@@ -40,6 +40,7 @@ from model.training.runtime.processes import TrainingProcesses
 from model.training.runtime.settings import Phase, TrainingSettings, learning_rate
 from model.training.runtime.step import StepGradient, StepGraphs
 from model.training.validation import SCORES, HeldOutSet, validate
+from msa.base.atomic import errors_name
 
 METRICS = "metrics.jsonl"
 # gradient norms whose median a spike is compared with
@@ -79,6 +80,13 @@ class StepReport:
     samples_per_second: float
     recycles: int | None
     validation: dict[str, dict[str, float]] | None = None
+
+
+def append_metrics(run: Path, entry: dict[str, object]) -> None:
+    """Add a line to the metrics of a run."""
+    path = run / METRICS
+    with errors_name(path), path.open("a") as stream:
+        stream.write(json.dumps(entry) + "\n")
 
 
 class Trainer:
@@ -405,5 +413,4 @@ class Trainer:
 
     def _write_metrics(self, entry: dict[str, object]) -> None:
         if self.run is not None and self.processes.rank == 0:
-            with (self.run / METRICS).open("a") as stream:
-                stream.write(json.dumps(entry) + "\n")
+            append_metrics(self.run, entry)

@@ -15,7 +15,10 @@ from typing import IO, Any, Literal
 from msa.base.errors import UnwritableFolder
 from msa.base.temporary_names import temporary_path
 
-_UNWRITABLE = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST, errno.ENOENT)
+_UNWRITABLE = (
+    errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST, errno.ENOENT, errno.ELOOP,
+    errno.ENAMETOOLONG,
+)  # fmt: skip
 
 
 class DiskFull(OSError):

@@ -116,6 +116,18 @@ def test_only_errors_of_the_machine_end_a_run(tmp_path: Path) -> None:
     assert ends_run(OSError(errno.EROFS, "", "x")) and not ends_run(InputError("x"))
 
 
+def test_impossible_paths_are_the_users(tmp_path: Path) -> None:
+    loop, long = tmp_path / "loop", tmp_path / ("n" * 300)
+    loop.symlink_to(loop)
+    for path in (loop, long):
+        with pytest.raises(OSError) as caught:
+            (path / "x").write_text("x")
+        assert exit_code_of(caught.value) is ExitCode.BAD_INPUT and not is_bug(caught.value)
+        refused = pytest.raises(UnwritableFolder, match="FOLDCLI_CACHE")
+        with refused, writing_cache(path / "cache"), atomic_write(path / "cache" / "entry") as stream:
+            stream.write("x")
+
+
 def test_training_that_diverges_is_no_bug() -> None:
     error = TrainingDiverged("21 steps in a row had a gradient that was not finite")
     assert exit_code_of(error) is ExitCode.BAD_INPUT and not is_bug(error)

@@ -132,7 +132,7 @@ def run_screen(
         settings = search.alignment.search
         sources = QuerySources(files, settings.comp_bias_corr, settings.matrix)
         drawn = None if background is None else Background(background, values["random_seed"] or 0)
-        return find_family(values["params"]).read_screen(files, pairs, sources, failures, drawn)
+        return find_family(values["params"]).read_screen(sources, pairs, failures, drawn)
 
     return run_predictions(find_targets, search, **values)
 

@@ -51,7 +51,7 @@ def max_gpu_bytes() -> int | None:
     text = os.environ.get("FOLDCLI_GPU_MEMORY", "")
     if not text:
         return None
-    size = parse_size(text)
-    if size is None:
-        raise InputError(f"FOLDCLI_GPU_MEMORY is {text!r}: expected bytes such as 500000000, 500M or 2G")
-    return size
+    try:
+        return parse_size(text)
+    except ValueError as error:
+        raise InputError(f"FOLDCLI_GPU_MEMORY: {error}") from None

@@ -1,11 +1,11 @@
 """The files of a target, as its page lists them."""
 
 from collections.abc import Iterable
-from typing import Protocol, get_args
 from urllib.parse import quote
 
-from foldcli.outputs.layout import FileKind, TargetFiles
-from foldcli.report.data.result import link_from_page
+from foldcli.outputs.layout import FILES, FileKind, TargetFiles
+from foldcli.report.data.molecules import MoleculeModel
+from foldcli.report.data.result import RankedModel, link_from_page
 from foldcli.units import format_bytes
 
 _FILE_CONTENTS: dict[FileKind, str] = {
@@ -25,26 +25,14 @@ _FILE_CONTENTS: dict[FileKind, str] = {
 _MODEL_CONTENTS = {"PDB": "structure, PDB", "CIF": "structure, mmCIF", "JSON": "scores", "TSV": "contacts"}
 
 
-class ListedModel(Protocol):
-    """A model with its files."""
-
-    @property
-    def rank(self) -> int:
-        """1 is the best."""
-        ...
-
-    @property
-    def files(self) -> tuple[str, ...]:
-        """Its files as links from the page."""
-        ...
-
-
 def file_type(name: str) -> str:
     """Return the suffix of a file's name in upper case, without the dot."""
     return name.rpartition(".")[2].upper()
 
 
-def file_rows(files: TargetFiles, models: Iterable[ListedModel], has_record: bool) -> list[dict[str, str]]:
+def file_rows(
+    files: TargetFiles, models: Iterable[RankedModel | MoleculeModel], has_record: bool
+) -> list[dict[str, str]]:
     """Return the existing files of a target: link from its page, name, content in plain words, size.
 
     Args:
@@ -57,7 +45,7 @@ def file_rows(files: TargetFiles, models: Iterable[ListedModel], has_record: boo
         for model in models
         for file in model.files
     ]
-    for kind in get_args(FileKind):
+    for kind in FILES:
         path = files.path(kind)
         if kind in _FILE_CONTENTS and (path.is_file() or (kind == "done" and has_record)):
             links_and_contents.append((link_from_page(files, path), _FILE_CONTENTS[kind]))

@@ -1,9 +1,9 @@
 """The heavy atoms of a predicted structure, read from a PDB file, or from mmCIF if it has too many chains."""
 
-import os
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate, groupby
+from itertools import accumulate
 from pathlib import Path
 
 import gemmi
@@ -13,14 +13,8 @@ from msa.base.errors import InputError
 from msa.base.residues import LETTERS
 
 _BACKBONE = (b"N", b"CA", b"C", b"O")
-# columns of the fields of an ATOM line, from 0: start and end
-_NAME, _ALTERNATIVE, _COMPONENT, _RESIDUE, _NUMBER = (12, 16), (16, 17), (17, 20), (21, 27), (22, 26)
-_CHAIN = (21, 22)
-# the same of a SEQRES line: the chain, and its number of residues
-_SEQRES_CHAIN, _SEQRES_COUNT = (11, 12), (13, 17)
-_XYZ = ((30, 38), (38, 46), (46, 54))
-# number of columns of an ATOM line that are read
-_WIDTH = 54
+# columns of the numbers of an ATOM line, from 0: residue number and coordinates
+_NUMBER, _XYZ = slice(22, 26), (slice(30, 38), slice(38, 46), slice(46, 54))
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +55,7 @@ class ModelAtoms:
     @property
     def chain_starts(self) -> list[int]:
         """Index of the first residue of each chain."""
-        return _starts(self.chains)
+        return [0, *accumulate(count for _, count in self.chains)][:-1]
 
     @property
     def sequence(self) -> str:
@@ -70,160 +64,86 @@ class ModelAtoms:
 
 
 def read_model_atoms(path: Path, length: int) -> ModelAtoms:
-    """Read the first model of a PDB file.
+    """Read the first model of a PDB or mmCIF file.
 
     Hydrogens, alternative positions and residues without Cα are left out.
 
     Args:
-        path: PDB file.
+        path: the file.
         length: number of residues N of the target. If the file has fewer, residue numbers, from 1, determine
-            which are missing; if it also has several chains, SEQRES lines must give their lengths.
+            which are missing; if it also has several chains, it must give their sequences (SEQRES in PDB).
 
     Raises:
         InputError: the file has more residues than the target, it lacks residues and does not give the
-            lengths of its chains, or a line is invalid; the error names the line.
+            lengths of its chains, or it is damaged; of a PDB file, the error names the line.
     """
-    lines, line_numbers, declared_lengths = _atom_lines(path)
-    if not lines:
-        return ModelAtoms(
-            np.zeros((0, 3)), np.zeros(0, "S4"), np.zeros(0, np.int64), ("",) * length, (("A", length),)
-        )
-    table = np.array(lines, f"S{_WIDTH}").view("S1").reshape(len(lines), _WIDTH)
-    names = np.char.strip(_field(table, _NAME))
-    # of the standard residues, only hydrogens have names such as HA, 1HB or HG21
-    is_hydrogen = np.char.startswith(np.char.lstrip(names, b"0123456789"), b"H")
-    is_used = ~is_hydrogen & np.isin(_field(table, _ALTERNATIVE), (b"", b" ", b"A"))
-    table, names, line_numbers = table[is_used], names[is_used], line_numbers[is_used]
-    try:
-        positions = np.stack([_field(table, columns).astype(np.float64) for columns in _XYZ], 1)
-        residue_numbers = _field(table, _NUMBER).astype(np.int64)
-        if not np.isfinite(positions).all():
-            raise ValueError
-    except ValueError as error:
-        raise InputError(
-            "an atom without number or coordinates", path, _invalid_line(table, line_numbers)
-        ) from error
-    keys = _field(table, _RESIDUE)
-    # for each atom, the number of its residue in the file, from 0
-    file_residues = np.cumsum(np.append(True, keys[1:] != keys[:-1])) - 1
-    # the first Cα of each residue that has one
-    ca = np.flatnonzero(names == b"CA")
-    ca = ca[np.unique(file_residues[ca], return_index=True)[1]]
-    if len(ca) > length:
-        raise InputError(f"{len(ca)} residues, but its scores have {length}", path)
-    chain_by_residue = [name.decode("ascii", "replace").strip() or "A" for name in _field(table, _CHAIN)[ca]]
-    chains = _chains(chain_by_residue, declared_lengths, length)
-    if chains is None:
-        raise InputError(f"{len(ca)} residues of several chains, but its scores have {length}", path)
-    indices = np.arange(length)
-    if len(ca) != length:
-        offsets = dict(zip((name for name, _ in chains), _starts(chains), strict=True))
-        indices = residue_numbers[ca] - 1 + np.array([offsets[name] for name in chain_by_residue], np.int64)
-    if (out_of_range := np.flatnonzero((indices < 0) | (indices >= length))).size:
-        raise InputError(f"residue {residue_numbers[ca][out_of_range[0]]} of {length}", path)
-    # -1 for residues without Cα, whose atoms are left out
-    index_of_file_residue = np.full(int(file_residues[-1]) + 1, -1)
-    index_of_file_residue[file_residues[ca]] = indices
-    residues = index_of_file_residue[file_residues]
-    ordered = np.argsort(residues, kind="stable")[np.count_nonzero(residues < 0) :]
+    chains = _read_chains(path)
+    found = [
+        [residue for residue in chain if residue.het_flag != "H" and residue.find_atom("CA", "*")]
+        for _, chain, _ in chains
+    ]
+    count = sum(map(len, found))
+    if count > length:
+        raise InputError(f"{count} residues, but its scores have {length}", path)
+    if count == length:
+        lengths = [len(residues) for residues in found]
+    elif sum(declared for *_, declared in chains) == length:
+        lengths = [declared for *_, declared in chains]
+    elif len(chains) <= 1:
+        lengths, chains, found = [length], chains or [("A", gemmi.Chain("A"), 0)], found or [[]]
+    else:
+        raise InputError(f"{count} residues of several chains, but its scores have {length}", path)
     components = [""] * length
-    for index, component in zip(indices, _field(table, _COMPONENT)[ca], strict=True):
-        components[index] = component.decode("ascii", "replace").strip()
-    return ModelAtoms(positions[ordered], names[ordered], residues[ordered], tuple(components), chains)
-
-
-def read_mmcif_atoms(path: Path, length: int) -> ModelAtoms:
-    """Read the first model of an mmCIF file whose entities have the sequences of all chains.
-
-    Raises:
-        InputError: the file is damaged, or its chains have another length.
-    """
-    try:
-        structure = gemmi.read_structure(os.fspath(path))
-        structure.remove_hydrogens()
-        structure.remove_alternative_conformations()
-        model = structure[0]
-    except (RuntimeError, ValueError, IndexError) as error:
-        raise InputError("not an mmCIF file of a structure", path) from error
-    positions: list[list[float]] = []
-    names: list[str] = []
-    residues: list[int] = []
-    components: list[str] = []
-    chains: list[tuple[str, int]] = []
-    for chain in model:
-        start = len(components)
-        entity = structure.get_entity_of(chain.get_polymer())
-        count = 0 if entity is None else len(entity.full_sequence)
-        chains.append((chain.name, count))
-        components += [""] * count
-        for residue in chain:
-            if residue.find_atom("CA", "*") is None:
-                continue
-            if not residue.label_seq or not 1 <= residue.label_seq <= count:
-                raise InputError(f"residue {residue} of chain {chain.name} is not in its sequence", path)
-            index = start + residue.label_seq - 1
+    atoms: list[tuple[list[float], str, int]] = []
+    start = 0
+    for residues, chain_length in zip(found, lengths, strict=True):
+        for order, residue in enumerate(residues):
+            number = order + 1 if count == length else residue.label_seq or residue.seqid.num or 0
+            if not 1 <= number <= chain_length:
+                raise InputError(f"residue {number} of {chain_length}", path)
+            index = start + number - 1
             components[index] = residue.name
-            for atom in residue:
-                positions.append(atom.pos.tolist())
-                names.append(atom.name)
-                residues.append(index)
-    if len(components) != length:
-        raise InputError(f"{len(components)} residues, but its scores have {length}", path)
+            atoms += [(atom.pos.tolist(), atom.name, index) for atom in residue]
+        start += chain_length
+    positions = np.array([position for position, *_ in atoms]).reshape(-1, 3)
     if not np.isfinite(positions).all():
         raise InputError("an atom without coordinates", path)
     return ModelAtoms(
-        np.array(positions).reshape(-1, 3), np.array(names, "S4"), np.array(residues, np.int64),
-        tuple(components), tuple(chains),
-    )  # fmt: skip
+        positions,
+        np.array([name for _, name, _ in atoms], "S4"),
+        np.array([index for *_, index in atoms], np.int64),
+        tuple(components),
+        tuple((name, chain_length) for (name, *_), chain_length in zip(chains, lengths, strict=True)),
+    )
 
 
-def _chains(
-    chain_by_residue: Sequence[str], declared_lengths: Mapping[str, int], length: int
-) -> tuple[tuple[str, int], ...] | None:
-    """Return name and length of each chain; None if the file does not determine them."""
-    counts = tuple((name, len(list(group))) for name, group in groupby(chain_by_residue))
-    if len(chain_by_residue) == length:
-        return counts
-    if sum(declared_lengths.values()) == length and declared_lengths.keys() >= set(chain_by_residue):
-        return tuple(declared_lengths.items())
-    return ((counts[0][0] if counts else "A", length),) if len(counts) <= 1 else None
+def _read_chains(path: Path) -> Sequence[tuple[str, gemmi.Chain, int]]:
+    """Return name, residues and number of residues of the sequence of each chain; 0 if it is not given."""
+    if path.suffix != ".cif":
+        _check_lines(path)
+    try:
+        structure = gemmi.read_structure(str(path))
+        structure.remove_hydrogens()
+        structure.remove_alternative_conformations()
+        structure.setup_entities()
+        chains = [(chain, structure.get_entity_of(chain.get_polymer())) for chain in structure[0]]
+    except (RuntimeError, ValueError, IndexError) as error:
+        raise InputError("not a file of a structure", path) from error
+    return [
+        (chain.name or "A", chain, 0 if entity is None else len(entity.full_sequence))
+        for chain, entity in chains
+    ]
 
 
-def _starts(chains: Sequence[tuple[str, int]]) -> list[int]:
-    """Return the index of the first residue of each chain."""
-    return [0, *accumulate(count for _, count in chains)][:-1]
-
-
-def _atom_lines(path: Path) -> tuple[list[bytes], np.ndarray, dict[str, int]]:
-    """Return the ATOM lines of the first model, their numbers, and the chains' lengths in SEQRES lines."""
-    lines, numbers = [], []
-    lengths: dict[str, int] = {}
+def _check_lines(path: Path) -> None:
+    """Raise InputError for an atom of a PDB file without numbers, which gemmi reads as zeros."""
     for number, line in enumerate(path.read_bytes().splitlines(), 1):
-        if line.startswith(b"ATOM  "):
-            lines.append(line)
-            numbers.append(number)
-        elif line.startswith(b"SEQRES"):
-            count = line[slice(*_SEQRES_COUNT)].strip()
-            if count.isdigit():
-                lengths[line[slice(*_SEQRES_CHAIN)].decode("ascii", "replace")] = int(count)
-        elif line.startswith(b"ENDMDL"):
+        if line.startswith(b"ENDMDL"):
             break
-    return lines, np.array(numbers), lengths
-
-
-def _field(table: np.ndarray, columns: tuple[int, int]) -> np.ndarray:
-    """Return a field of all lines, bytes [lines]."""
-    start, end = columns
-    return np.ascontiguousarray(table[:, start:end]).view(f"S{end - start}")[:, 0]
-
-
-def _invalid_line(table: np.ndarray, numbers: np.ndarray) -> int:
-    """Return the number of the first line without a residue number or coordinates."""
-    for row, number in zip(table, numbers, strict=True):
-        try:
-            int(row[slice(*_NUMBER)].tobytes())
-            if not np.isfinite([float(row[slice(*columns)].tobytes()) for columns in _XYZ]).all():
-                return int(number)
-        except ValueError:
-            return int(number)
-    raise AssertionError("every line is valid")
+        if line.startswith(b"ATOM  "):
+            try:
+                is_valid = math.isfinite(int(line[_NUMBER]) + sum(float(line[columns]) for columns in _XYZ))
+            except ValueError:
+                is_valid = False
+            if not is_valid:
+                raise InputError("an atom without number or coordinates", path, number)

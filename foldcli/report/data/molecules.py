@@ -1,10 +1,9 @@
 """Finished predictions of any molecules, read from their mmCIF and score files."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import groupby, pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import gemmi
 import numpy as np
@@ -81,6 +80,11 @@ class MoleculeModel:
     pae: PaeMap
     files: tuple[str, ...]
 
+    @property
+    def plddt(self) -> np.ndarray:
+        """The pLDDT of each token, float64 [N], 0 to 100."""
+        return np.asarray(self.scores["plddt"], np.float64)
+
 
 @dataclass(frozen=True, eq=False)
 class MoleculeResult:
@@ -90,6 +94,10 @@ class MoleculeResult:
         models: best first, at most MAX_MODELS.
         done: content of done.json, empty if there is none.
     """
+
+    unit: ClassVar[str] = "token"
+    confidence: ClassVar[str] = "pLDDT"
+    copied_from: ClassVar[str | None] = None
 
     files: TargetFiles
     atoms: AtomTable
@@ -107,6 +115,16 @@ class MoleculeResult:
         """Chain, residue, component and atom of each token."""
         tokens: dict[str, list[Any]] = self.models[0].scores["tokens"]
         return tokens
+
+    @property
+    def chains(self) -> tuple[tuple[str, int], ...]:
+        """Name and number of tokens of each chain, in order."""
+        return tuple((name, len(list(group))) for name, group in groupby(self.tokens["chain"]))
+
+    @property
+    def chain_kinds(self) -> dict[str, str]:
+        """The kind of each chain by its name, in order."""
+        return dict(self.models[0].scores["chains"])
 
 
 def read_molecules(files: TargetFiles, done: dict[str, Any]) -> MoleculeResult:
@@ -225,18 +243,3 @@ def _lines(
             if name[index] == first and other is not None:
                 pairs.append((index, other))
     return np.array(pairs, np.int64).reshape(-1, 2)
-
-
-def chain_kinds(result: MoleculeResult) -> dict[str, str]:
-    """Return the kind of each chain by its name, in order."""
-    return dict(result.models[0].scores["chains"])
-
-
-def token_chains(tokens: Sequence[str]) -> list[list[Any]]:
-    """Return name and number of tokens of each chain, in order."""
-    chains: list[list[Any]] = []
-    for name in tokens:
-        if not chains or chains[-1][0] != name:
-            chains.append([name, 0])
-        chains[-1][1] += 1
-    return chains

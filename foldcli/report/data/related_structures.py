@@ -1,7 +1,6 @@
 """The structures that a page relates its target to: templates, and chains that look like the best model."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -30,40 +29,13 @@ _MARGIN = 8
 _MAX_STEP = 4.5  # Å, between CA atoms that a line connects
 
 
-@dataclass(frozen=True)
-class TemplateBar:
-    """The aligned part of the query: residues from 1, position and width in units of the drawing."""
+def read_template_rows(
+    path: Path, length: int, chains: Sequence[tuple[str, int]] = ()
+) -> list[dict[str, Any]]:
+    """Return the rows of NAME_templates.tsv as text, "–" for unknown values; none if there is no such file.
 
-    start: int
-    end: int
-    x: str
-    width: str
-
-
-@dataclass(frozen=True)
-class TemplateRow:
-    """One template candidate, as text; "–" stands for unknown values.
-
-    Args:
-        name: PDB entry and chain, if the id tells them, or the id.
-        used: its rank among the templates, or "no".
-        coverage: share of the query's residues.
-        bar: the aligned part of the query; None if it is unknown.
-        reason: reason why it was not used; "" for used ones.
+    `bar` is the aligned part of the query: residues from 1, position and width in units of the drawing.
     """
-
-    name: str
-    used: str
-    identity: str
-    coverage: str
-    evalue: str
-    bar: TemplateBar | None
-    source: str
-    reason: str
-
-
-def read_template_rows(path: Path, length: int, chains: Sequence[tuple[str, int]] = ()) -> list[TemplateRow]:
-    """Return the rows of NAME_templates.tsv; none if there is no such file."""
     starts = dict(
         zip((name for name, _ in chains), accumulate((n for _, n in chains), initial=0), strict=False)
     )
@@ -76,18 +48,16 @@ def read_template_rows(path: Path, length: int, chains: Sequence[tuple[str, int]
     return [_row(row, length, starts.get(row.get("chain", ""), 0)) for row in rows]
 
 
-def _row(row: dict[str, str], length: int, start: int) -> TemplateRow:
+def _row(row: dict[str, str], length: int, start: int) -> dict[str, Any]:
     chain = f" (chain {row['chain']})" if "chain" in row else ""
-    return TemplateRow(
-        template_name(row.get("template", "")) + chain,
-        row.get("used", ""),
-        _percent(row.get("identity", "-")),
-        _percent(row.get("coverage", "-")),
-        "–" if row.get("evalue", "-") == "-" else row["evalue"],
-        _bar(row, length, start),
-        row.get("source", ""),
-        row.get("reason", ""),
-    )
+    return {
+        "name": template_name(row.get("template", "")) + chain,
+        "identity": _percent(row.get("identity", "-")),
+        "coverage": _percent(row.get("coverage", "-")),
+        "evalue": "–" if row.get("evalue", "-") == "-" else row["evalue"],
+        "bar": _bar(row, length, start),
+        **{name: row.get(name, "") for name in ("used", "source", "reason")},
+    }
 
 
 def _percent(text: str) -> str:
@@ -97,13 +67,14 @@ def _percent(text: str) -> str:
         return "–"
 
 
-def _bar(row: dict[str, str], length: int, chain_start: int) -> TemplateBar | None:
+def _bar(row: dict[str, str], length: int, chain_start: int) -> dict[str, Any] | None:
     try:
         start, end = (chain_start + int(row[name]) for name in ("query_start", "query_end"))
     except (KeyError, ValueError):
         return None
     scale = _BAR_WIDTH / max(length, 1)
-    return TemplateBar(start, end, f"{(start - 1) * scale:.1f}", f"{(end - start + 1) * scale:.1f}")
+    x, width = f"{(start - 1) * scale:.1f}", f"{(end - start + 1) * scale:.1f}"
+    return {"start": start, "end": end, "x": x, "width": width}
 
 
 def similar_values(files: TargetFiles, model: Path) -> dict[str, Any] | None:

@@ -3,14 +3,14 @@
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from foldcli.outputs.done import read_done_record
 from foldcli.outputs.layout import TargetFiles, find_targets
 from foldcli.report.data.interfaces import ChainInterface, read_interfaces
-from foldcli.report.data.model_atoms import ModelAtoms, read_mmcif_atoms, read_model_atoms
+from foldcli.report.data.model_atoms import ModelAtoms, read_model_atoms
 from msa.base.errors import InputError
 from msa.base.json_files import read_json
 
@@ -78,6 +78,8 @@ class TargetResult:
         models: best first, at most MAX_MODELS.
         done: content of done.json, empty if there is none.
     """
+
+    unit: ClassVar[str] = "residue"
 
     files: TargetFiles
     sequence: str
@@ -178,8 +180,7 @@ def _read_model(files: TargetFiles, rank: int, tag: str, path: Path, max_side: i
     if not length or (pae is not None and pae.shape != (length, length)):
         raise InputError("pLDDT and PAE have different lengths", path)
     structure, links = _find_structure(files, rank, tag, path)
-    read_atoms = read_mmcif_atoms if structure.suffix == ".cif" else read_model_atoms
-    atoms = read_atoms(structure, length)
+    atoms = read_model_atoms(structure, length)
     pae_map = None if pae is None else reduce_pae(pae, max_side)
     copied_from = scores.get("copied_from")
     return RankedModel(

@@ -19,12 +19,13 @@ from typing import Any
 import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 from model.alphafold2.modules.config import ModelConfig
 from model.alphafold2.network import AlphaFold
 from model.alphafold3.config import AlphaFold3Config
 from model.checkpoints.alphafold2 import parameter_arrays
+from model.checkpoints.tensor_files import write_tensors
 from model.dataclass_mapping import from_mapping
 from model.errors import ConfigError, DataError
 from model.training.runtime.parameters import MOMENTS, FlatParameters
@@ -72,8 +73,7 @@ def save_full(
     packed = {name: flat.pack(tensor).cpu() for name, tensor in tensors.items()}
     packed |= {_BUFFER + name: tensor.cpu() for name, tensor in flat.buffers.items()}
     metadata = {"config": json.dumps(asdict(config)), "progress": json.dumps(asdict(progress))}
-    with replaced_file(run / FULL_NAME) as path:
-        save_file(packed, path, metadata)
+    write_tensors(run / FULL_NAME, packed, metadata)
 
 
 def load_full(
@@ -198,8 +198,7 @@ def _save_parts(folder: Path, name: str, values: torch.Tensor, scales: torch.Ten
         tensors: dict[str, Any] = {"values": values[start : start + per_part].clone()}
         if scales is not None:
             tensors["scales"] = scales[start // SCALE_BLOCK : -(-(start + per_part) // SCALE_BLOCK)].clone()
-        with replaced_file(folder / f"{name}-{index}.safetensors") as path:
-            save_file(tensors, path)
+        write_tensors(folder / f"{name}-{index}.safetensors", tensors)
     return len(starts)
 
 

@@ -1,5 +1,6 @@
 """`foldcli train`: packed data are unpacked, trained on, continued and exported; wrong arguments."""
 
+import fcntl
 import json
 import lzma
 import os
@@ -17,10 +18,12 @@ import pytest
 from click.testing import CliRunner
 
 from foldcli.commands.train import command
+from foldcli.training.run import record_settings
+from foldcli.training.settings import read_run_settings
 from model.checkpoints.alphafold2 import load_folder
 from model.checkpoints.network_folder import read_manifest
 from model.training.runtime.checkpoint import stored_progress
-from model.training.runtime.settings import available_workers
+from model.training.runtime.settings import TrainingSettings, available_workers
 from tests.command_process import run_foldcli
 
 CONFIG = """
@@ -108,6 +111,41 @@ def stop_signals_restored() -> Iterator[None]:
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
+
+
+def test_other_settings_of_a_continued_run_are_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "tiny.yaml").write_text(CONFIG)
+    settings = read_run_settings(tmp_path / "tiny.yaml")
+    assert isinstance(settings, TrainingSettings)
+    more = {"data": "chains", "processes": 2}
+    record_settings(tmp_path, settings, more)
+    record_settings(tmp_path, replace(settings, workers=settings.workers + 1), more)
+    assert not caplog.records
+    phases = (replace(settings.phases[0], crop=12), *settings.phases[1:])
+    record_settings(tmp_path, replace(settings, seed=5, phases=phases), more | {"processes": 1})
+    (message,) = caplog.messages
+    changes = "seed (0, now 5), phases, processes (2, now 1)"
+    assert message == f"{tmp_path}: continued with other settings than before: {changes}"
+    (tmp_path / "settings.json").write_text("damaged")
+    record_settings(tmp_path, settings, more)
+    assert len(caplog.records) == 1 and json.loads((tmp_path / "settings.json").read_text())["seed"] == 0
+
+
+def test_second_process_in_the_folder_of_a_run_is_refused(data: Path, tmp_path: Path) -> None:
+    config, run = tmp_path / "tiny.yaml", tmp_path / "run"
+    config.write_text(CONFIG)
+    run.mkdir()
+    options = [str(config), "-o", str(run), "--data", str(data), "--prepared", str(tmp_path / "unpacked")]
+    descriptor = os.open(run, os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    try:
+        result = CliRunner().invoke(command, [*options, "--device", "cpu"])
+    finally:
+        os.close(descriptor)
+    assert result.exit_code == 2 and "another process trains a network in this folder" in result.output
+    assert not list(run.iterdir())
 
 
 @pytest.mark.slow

@@ -19,7 +19,7 @@ from foldcli.options.command import (
     PREDICTION_REPLACEMENTS,
     SEARCH_REPLACEMENTS,
 )
-from foldcli.options.predict import MsaRowsType
+from foldcli.options.predict import msa_rows_type
 from msa.alignments.files import parse_alignment
 
 GROUPED = ("fold", "predict", "search", "cache-features")
@@ -71,7 +71,7 @@ def test_max_msa_sets_both_numbers_of_rows() -> None:
 @pytest.mark.parametrize("text", ["", "512", "512:", ":1", "4:1", "5:0", "5:1:1", "5:-1", "5:1.0", "²:5"])
 def test_invalid_max_msa(text: str) -> None:
     with pytest.raises(click.BadParameter, match="expected two numbers such as 512:5120"):
-        MsaRowsType().convert(text, None, None)
+        msa_rows_type.convert(text, None, None)
 
 
 @pytest.mark.parametrize("name", GROUPED)

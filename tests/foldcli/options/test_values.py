@@ -3,7 +3,7 @@
 import click
 import pytest
 
-from foldcli.options.common import DeviceType, SizeType
+from foldcli.options.common import device_type, size_type
 from foldcli.pipeline.search.gpu_opening import max_gpu_bytes
 from msa.base.errors import InputError
 from msa.base.hardware import gpu_numbers
@@ -11,18 +11,18 @@ from msa.base.hardware import gpu_numbers
 
 @pytest.mark.parametrize("text", ["auto", "cpu", "cuda", "cuda:0", "cuda:0,1", "cuda:3,1,2"])
 def test_valid_devices(text: str) -> None:
-    assert DeviceType().convert(text, None, None) == text
+    assert device_type.convert(text, None, None) == text
 
 
 @pytest.mark.parametrize("text", ["gpu", "cuda:", "cuda:a", "cuda:0,", "cuda:-1", "cpu:0", "cuda:²"])
 def test_invalid_devices(text: str) -> None:
     with pytest.raises(click.BadParameter, match="expected auto, cpu, cuda, cuda:N or cuda:N,N"):
-        DeviceType().convert(text, None, None)
+        device_type.convert(text, None, None)
 
 
 def test_gpu_named_twice_is_refused() -> None:
     with pytest.raises(click.BadParameter, match="GPU 1 is named twice"):
-        DeviceType().convert("cuda:1,0,01", None, None)
+        device_type.convert("cuda:1,0,01", None, None)
 
 
 def test_gpu_numbers_of_devices() -> None:
@@ -49,10 +49,10 @@ def test_invalid_gpu_memory(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     ("text", "size"), [("500", 500), ("3K", 3 * 2**10), ("20G", 20 * 2**30), ("7M", 7 * 2**20)]
 )
 def test_valid_sizes(text: str, size: int) -> None:
-    assert SizeType().convert(text, None, None) == size
+    assert size_type.convert(text, None, None) == size
 
 
 @pytest.mark.parametrize("text", ["", "0", "G", "1.5G", "-2G", "2g"])
 def test_invalid_sizes(text: str) -> None:
     with pytest.raises(click.BadParameter, match="expected bytes such as"):
-        SizeType().convert(text, None, None)
+        size_type.convert(text, None, None)

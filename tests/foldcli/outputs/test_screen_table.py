@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from foldcli.outputs.screen_table import write_screen_table
+from foldcli.outputs.summary import write_screen_table
 
 
 def model(target: str, confidence: float, ipsae: float | None = None, rank: int = 1) -> dict[str, Any]:

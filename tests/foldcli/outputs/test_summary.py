@@ -28,6 +28,8 @@ def finish(out: Path, name: str, plddt: float = 80.0, **more: Any) -> None:
             {"stage": "predict", "seconds": 2.0, "peak_memory_bytes": 1},
         ],
     } | more
+    for rank, model in enumerate(content["ranking"], 1):
+        model.update({"rank": rank, "tag": f"m_{rank}", "num_recycles": 3, "seconds": 2.0} | model)
     path = TargetFiles(name, out).path("done")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(content))

@@ -10,7 +10,7 @@ import pytest
 from foldcli.report import ReportSettings
 from foldcli.report.data.alignment import read_alignment_summary
 from foldcli.report.data.interfaces import read_interfaces
-from foldcli.report.data.model_atoms import read_mmcif_atoms, read_model_atoms
+from foldcli.report.data.model_atoms import read_model_atoms
 from foldcli.report.data.result import read_result
 from foldcli.report.make import make_report
 from msa.base.errors import InputError
@@ -47,7 +47,7 @@ def test_page_shows_chains_interfaces_and_contacts(folder: Path) -> None:
 def test_pdb_and_mmcif_give_the_same_atoms(folder: Path) -> None:
     files = target_files(folder)
     pdb = read_model_atoms(files.model_path("pdb", 1, TAG), 31)
-    cif = read_mmcif_atoms(files.model_path("cif", 1, TAG), 31)
+    cif = read_model_atoms(files.model_path("cif", 1, TAG), 31)
     assert pdb.chains == cif.chains == CHAINS
     assert pdb.chain_starts == [0, 12, 24]
     # the last residue of B has no atoms

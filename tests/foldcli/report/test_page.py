@@ -27,6 +27,7 @@ from foldcli.report.data.result import (
     reduce_pae,
 )
 from foldcli.report.make import make_report, try_report
+from foldcli.report.rendering import page_values
 from foldcli.report.target_page import target_page
 from foldcli.report.viewer import Viewer, load_viewer
 from msa.base.errors import InputError
@@ -148,7 +149,8 @@ def test_hostile_names_headers_and_warnings_are_escaped(tmp_path: Path) -> None:
 
 def test_policy_allows_only_the_scripts_and_styles_of_the_page(tmp_path: Path) -> None:
     folder = write_result(tmp_path)
-    without_viewer = target_page(read_result(target_files(folder), {}), None, "", Viewer(missing="none"))
+    result = read_result(target_files(folder), {})
+    without_viewer = target_page(result, None, "", page_values(result, Viewer(missing="none")))
     # Mol* needs `new Function` and a data URL when it is loaded
     viewer_sources = {"'strict-dynamic'", "'unsafe-eval'"}
     pages = ((page_of(folder)[1], viewer_sources, "data:"), (Outline(without_viewer), set(), "'none'"))
@@ -221,7 +223,8 @@ def test_size_of_a_page_is_bounded(tmp_path: Path, length: int, models: int, max
     alignment = tmp_path / "t.a3m"
     alignment.write_text(f">t\n{query}\n" + "".join(f">hit{i}\n{row}\n" for i, row in enumerate(rows)))
     result = random_result(length, models)
-    page = target_page(result, read_alignment_summary(alignment, None, [query]), "", load_viewer())
+    summary = read_alignment_summary(alignment, None, [query])
+    page = target_page(result, summary, "", page_values(result, load_viewer()))
     assert len(page.encode()) < max_bytes
     pae = result.models[0].pae
     assert pae is not None

@@ -8,7 +8,7 @@ import numpy as np
 from features.templates.candidates import TemplateCandidate, TemplateHits
 from features.templates.table import write_template_table
 from foldcli.report import ReportSettings
-from foldcli.report.data.related_structures import TemplateBar, read_template_rows
+from foldcli.report.data.related_structures import read_template_rows
 from foldcli.report.make import make_report
 from tests.foldcli.report.outline import Outline
 from tests.foldcli.report.results import target_files, write_result
@@ -31,11 +31,11 @@ def test_rows_have_the_aligned_part_of_the_query(tmp_path: Path) -> None:
     path = tmp_path / "q_templates.tsv"
     write_table(path, candidate("1abc_A", 51, 100), candidate("2abc_B", 1, 10, "too short"))
     first, second, unreadable = read_template_rows(path, 100)
-    assert first.bar == TemplateBar(51, 100, "300.0", "300.0")
-    assert (first.name, first.used, first.reason) == ("PDB 1ABC_A", "1", "")
-    assert first.identity in ("34 %", "35 %") and first.source == "<source>"
-    assert second.bar is not None and second.reason == "too short"
-    assert unreadable.bar is None and unreadable.reason == "no such file"
+    assert first["bar"] == {"start": 51, "end": 100, "x": "300.0", "width": "300.0"}
+    assert (first["name"], first["used"], first["reason"]) == ("PDB 1ABC_A", "1", "")
+    assert first["identity"] in ("34 %", "35 %") and first["source"] == "<source>"
+    assert second["bar"] is not None and second["reason"] == "too short"
+    assert unreadable["bar"] is None and unreadable["reason"] == "no such file"
 
 
 def test_without_a_table_there_are_no_rows(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from foldcli.outputs.layout import TargetFiles
 from foldcli.report import ReportSettings, make
 from foldcli.report.data.result import finished_targets, read_result
 from foldcli.report.make import make_report, viewer_folder
+from foldcli.report.rendering import page_values
 from foldcli.report.target_page import target_page
 from foldcli.report.viewer import Viewer, copy_viewer, load_viewer
 from tests.foldcli.report.outline import Outline
@@ -50,7 +51,8 @@ def test_missing_viewer_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyP
             viewer = load_viewer.__wrapped__()
         assert reason in viewer.missing and viewer.script is None
         assert copy_viewer(viewer, tmp_path / "viewer") is None and not (tmp_path / "viewer").exists()
-        outline = Outline(target_page(read_result(target_files(folder), {}), None, "", viewer))
+        result = read_result(target_files(folder), {})
+        outline = Outline(target_page(result, None, "", page_values(result, viewer)))
         assert ("div", "data-missing", viewer.missing) in outline.attributes
 
 
