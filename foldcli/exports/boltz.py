@@ -13,15 +13,13 @@ from foldcli.exports.document import (
     AlignmentFiles,
     ChainRows,
     ExportJob,
-    check_chains,
     log_unknown_entities,
     log_unknown_keys,
     read_protein,
 )
-from foldcli.inputs.formats.job_fields import as_mapping, read_chains, read_entities, required_text
+from foldcli.inputs.formats import boltz
+from foldcli.inputs.formats.job_fields import Refuse, as_mapping, read_chains, read_entities, required_text
 from foldcli.inputs.formats.json_with_lines import MappingWithLines, decode_utf8, parse_yaml_with_lines
-from foldcli.inputs.molecules import boltz
-from foldcli.inputs.molecules.fields import Refuse
 from foldcli.inputs.queries import name_of_file
 from msa.base.errors import InputError
 
@@ -53,7 +51,6 @@ class BoltzDocument:
             raise InputError("a job of AlphaFold 3: --format af3", path, self._content.line)
         log_unknown_keys(self._content, boltz.JOB_KEYS, path)
         entities = [(kind.lower(), entity) for kind, entity in read_entities(self._content, path)]
-        check_chains([entity for _, entity in entities], "id", path)
         log_unknown_entities(entities, _KNOWN_KEYS, path)
         self._nodes = _nodes_of_entities(self._text)
         self._proteins: dict[int, MappingWithLines] = {}

@@ -14,8 +14,8 @@ from foldcli.exports.document import (
     parent_letter,
     read_protein,
 )
+from foldcli.inputs.formats.job_fields import Refuse
 from foldcli.inputs.formats.json_with_lines import decode_utf8
-from foldcli.inputs.molecules.fields import Refuse
 from foldcli.inputs.queries import name_of_file
 from msa.alignments.complex_a3m import A3mRow
 from msa.base.errors import InputError, MissingError

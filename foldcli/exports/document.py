@@ -10,8 +10,8 @@ import gemmi
 from features.chemistry.residue_classes import MoleculeKind
 from features.chemistry.residues import check_foldable
 from features.templates.candidates import TemplateHits
+from foldcli.inputs.formats.job_fields import clean_polymer
 from foldcli.inputs.formats.json_with_lines import MappingWithLines
-from foldcli.inputs.molecules.fields import clean_polymer
 from foldcli.inputs.names import file_safe_name
 from foldcli.logs import logger
 from msa.alignments.complex_a3m import A3mRow
@@ -199,22 +199,6 @@ def log_unknown_entities(
             logger.info("%s:%d: passed through: unknown entity %r", path, entity.line, kind)
         else:
             log_unknown_keys(entity, known[kind], path)
-
-
-def check_chains(entities: Iterable[MappingWithLines], key: str, path: str) -> None:
-    """Check that no two chains of a job have the same id.
-
-    Raises:
-        InputError: two chains have one id; names the line.
-    """
-    seen: set[str] = set()
-    for entity in entities:
-        chains = entity.get(key)
-        for chain in chains if isinstance(chains, list) else [chains]:
-            if isinstance(chain, str):
-                if chain in seen:
-                    raise InputError(f"two chains are called {chain!r}", path, entity.line_of(key))
-                seen.add(chain)
 
 
 def distinct_names(ids: Iterable[str]) -> list[str]:

@@ -14,7 +14,6 @@ from foldcli.exports.document import (
     DocumentPolymer,
     ExportJob,
     a3m_text,
-    check_chains,
     distinct_names,
     log_unknown_entities,
     log_unknown_keys,
@@ -24,10 +23,16 @@ from foldcli.exports.document import (
 )
 from foldcli.exports.json_text import JsonText
 from foldcli.exports.templates import template_entries
-from foldcli.inputs.formats.job_fields import as_mapping, read_chains, read_entities, required_text
+from foldcli.inputs.formats import alphafold3, openfold3
+from foldcli.inputs.formats.job_fields import (
+    Refuse,
+    as_mapping,
+    check_chains,
+    read_chains,
+    read_entities,
+    required_text,
+)
 from foldcli.inputs.formats.json_with_lines import MappingWithLines, decode_utf8, parse_json_with_lines
-from foldcli.inputs.molecules import alphafold3, openfold3
-from foldcli.inputs.molecules.fields import Refuse
 from foldcli.logs import logger
 from msa.alignments.complex_a3m import A3mRow
 from msa.base.errors import InputError
@@ -140,7 +145,6 @@ class AlphaFold3Document(JsonDocument):
         log_unknown_keys(job, alphafold3.JOB_KEYS, self.path)
         self._log_relative_paths(job)
         entities = read_entities(job, self.path)
-        check_chains([entity for _, entity in entities], "id", self.path)
         log_unknown_entities(entities, _ALPHAFOLD3_KEYS, self.path)
         for kind, entity in entities:
             if kind == "proteinChain":
@@ -218,7 +222,6 @@ class ProtenixDocument(JsonDocument):
             raise InputError("a file of OpenFold3: --format openfold3", self.path, job.line)
         log_unknown_keys(job, _PROTENIX_JOB_KEYS, self.path)
         entities = read_entities(job, self.path)
-        check_chains([entity for _, entity in entities], "id", self.path)
         if any(kind == "protein" for kind, _ in entities):
             raise InputError("a job of AlphaFold 3: --format af3", self.path, job.line)
         polymers: list[DocumentPolymer | None] = []

@@ -24,7 +24,7 @@ from foldcli.exports.templates import log_unknown_dates
 from foldcli.fingerprints import fingerprint
 from foldcli.inputs.complexes import chain_query
 from foldcli.inputs.failures import Failures
-from foldcli.inputs.molecules.fields import Refuse
+from foldcli.inputs.formats.job_fields import Refuse
 from foldcli.inputs.names import FASTA_SUFFIXES, file_safe_name, list_files
 from foldcli.inputs.queries import name_of_file
 from foldcli.logs import logger

@@ -1,20 +1,33 @@
-"""Values of the keys of job files, checked: text, numbers, flags, chain ids, seeds, and named files."""
+"""Values of the keys of job files, checked: text, numbers, chain ids, sequences, alignments and bonds."""
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+import numpy as np
+
+from features.assembly.job import Bond, BondedAtom, Modification, MoleculeJob
+from features.chemistry.residue_classes import MoleculeKind
 from foldcli.inputs.formats.json_with_lines import MappingWithLines, decode_utf8
-from msa.alignments.files import Alignment, read_alignment
+from foldcli.logs import logger
+from model.chains import iterate_chain_names
+from msa.alignments.files import Alignment, parse_alignment, read_alignment
 from msa.base.errors import InputError
 from msa.io.compression import read_bytes
+from msa.io.fasta import clean_sequence
+from msa.io.molecules import looks_like_nucleic_acid, other_molecule
+
+T = TypeVar("T")
+Refuse = Callable[[InputError], None]
+"""A function that records the error of one job, so that the others of its file are read."""
 
 _FLAGS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 # the largest seeds that AlphaFold 3 takes
 _MAX_SEED = 2**32
 _SEED = re.compile("[0-9]{1,10}")
+_NUCLEOTIDES = {MoleculeKind.RNA: frozenset("ACGUN"), MoleculeKind.DNA: frozenset("ACGTN")}
 
 
 def as_mapping(value: Any, description: str, path: str, line: int) -> MappingWithLines:
@@ -153,7 +166,7 @@ def read_entities(mapping: MappingWithLines, path: str) -> list[tuple[str, Mappi
     """Return (kind, entity) of each item of the list `sequences`; each item is a mapping with one key.
 
     Raises:
-        InputError: the list is missing, or an item is not such a mapping.
+        InputError: the list is missing, an item is not such a mapping, or two chains have one id.
     """
     line = mapping.line_of("sequences")
     items = mapping.get("sequences")
@@ -169,7 +182,33 @@ def read_entities(mapping: MappingWithLines, path: str) -> list[tuple[str, Mappi
             raise InputError("an item of 'sequences' must have one key, such as protein", path, entry.line)
         ((kind, entity),) = entry.items()
         entities.append((kind, as_mapping(entity, repr(kind), path, entry.line_of(kind))))
+    check_chains([entity for _, entity in entities], "id", path)
     return entities
+
+
+def check_chains(entities: Iterable[MappingWithLines], key: str, path: str) -> None:
+    """Check that no two chains of a job have the same id.
+
+    Raises:
+        InputError: two chains have one id; names the line.
+    """
+    seen: set[str] = set()
+    for entity in entities:
+        for chain in _given_chains(entity, key):
+            if chain in seen:
+                raise InputError(f"two chains are called {chain!r:.40}", path, entity.line_of(key))
+            seen.add(chain)
+
+
+def free_chain_names(entities: Iterable[tuple[str, MappingWithLines]]) -> Iterator[str]:
+    """Return an iterator over the chain ids that no entity has: A, B and so on."""
+    used = {chain for _, entity in entities for chain in _given_chains(entity, "id")}
+    return (name for name in iterate_chain_names() if name not in used)
+
+
+def _given_chains(entity: MappingWithLines, key: str) -> list[str]:
+    chains = entity.get(key)
+    return [chain for chain in (chains if isinstance(chains, list) else [chains]) if isinstance(chain, str)]
 
 
 def read_named_alignment(path: str, name: str, line: int) -> Alignment:
@@ -179,3 +218,139 @@ def read_named_alignment(path: str, name: str, line: int) -> Alignment:
         InputError: the file is missing, or it is not an alignment.
     """
     return read_alignment(os.fspath(find_named_file(path, name, "alignment file", line)))
+
+
+class OtherContent(InputError):
+    """Content of a job that networks of proteins do not take."""
+
+    @classmethod
+    def check(cls, descriptions: Iterable[str], path: str, line: int) -> None:
+        """Raise an error that lists the descriptions, such as "a ligand", if there are any."""
+        if reason := ", ".join(dict.fromkeys(descriptions)):
+            raise cls(reason, path, line)
+
+
+def other_content_of_protein(entity: MappingWithLines) -> Iterator[str]:
+    """Yield descriptions of what networks of proteins do not take of a protein in a job."""
+    if entity.get("modifications"):
+        yield "modified residues"
+    if entity.get("glycans"):
+        yield "glycans"
+    sequence = "".join(str(entity.get("sequence")).split()).upper()
+    if ":" in sequence:
+        yield "a sequence of several chains (':')"
+    elif (molecule := other_molecule("", sequence)) is not None:
+        yield f"{molecule} as protein"
+
+
+def raise_error(error: InputError) -> None:
+    """Raise the error of a job."""
+    raise error
+
+
+def read_each(items: Iterable[T], read: Callable[[T], MoleculeJob], refuse: Refuse) -> list[MoleculeJob]:
+    """Return the jobs of a file that can be read; call `refuse` with the errors of the others."""
+    jobs = []
+    for item in items:
+        try:
+            jobs.append(read(item))
+        except InputError as error:
+            refuse(error)
+    return jobs
+
+
+def clean_polymer(text: str, kind: MoleculeKind, path: str, line: int) -> str:
+    """Return a sequence in upper case without whitespace.
+
+    Raises:
+        InputError: there is none, a character is no letter of this kind of polymer, or a protein has the
+            letters of a nucleic acid.
+    """
+    if kind == MoleculeKind.PROTEIN:
+        sequence, stop_codons = clean_sequence(text, path, line)
+        if ":" in sequence:
+            raise InputError("a sequence of several chains (':')", path, line)
+        if looks_like_nucleic_acid(sequence):
+            reason = "a nucleic acid (its letters are A, C, G, T, U or N) as protein: name it rna or dna"
+            raise InputError(reason, path, line)
+        if stop_codons:
+            logger.warning("%s:%d: stop codons ('*') read as X", path, line)
+        return sequence
+    sequence = "".join(text.split()).upper()
+    if not sequence:
+        raise InputError("no sequence", path, line)
+    for letter in sequence:
+        if letter not in _NUCLEOTIDES[kind]:
+            expected = ", ".join(sorted(_NUCLEOTIDES[kind]))
+            raise InputError(f"{letter!r} is no nucleotide of {kind.name} ({expected})", path, line)
+    return sequence
+
+
+def read_modifications(
+    entity: MappingWithLines, code_key: str, position_key: str, path: str
+) -> tuple[Modification, ...]:
+    """Return the modified residues of a polymer; a prefix `CCD_` of their codes is dropped.
+
+    Raises:
+        InputError: an item has other keys, or a position that is no number.
+    """
+    items = entity.get("modifications") or []
+    line = entity.line_of("modifications")
+    if not isinstance(items, list):
+        raise InputError("'modifications' is not a list", path, line)
+    result = []
+    for item in items:
+        mapping = as_mapping(item, "a modification", path, line)
+        check_keys(mapping, (code_key, position_key), path)
+        position = read_number(mapping.get(position_key), position_key, path, mapping.line_of(position_key))
+        result.append(Modification(position, required_text(mapping, code_key, path).removeprefix("CCD_")))
+    return tuple(result)
+
+
+def read_bond(ends: Any, name: str, path: str, line: int) -> Bond:
+    """Return a bond from two lists of chain id, residue number and atom name.
+
+    Raises:
+        InputError: not two such lists.
+    """
+    if not isinstance(ends, list) or len(ends) != 2:
+        raise InputError(f"{name}: expected two atoms", path, line)
+    atoms = []
+    for end in ends:
+        shape = isinstance(end, list) and len(end) == 3
+        if not shape or not isinstance(end[0], str) or not isinstance(end[2], str):
+            reason = f"{name}: {end!r:.60} is not [chain id, residue number, atom name]"
+            raise InputError(reason, path, line)
+        atoms.append(BondedAtom(end[0], read_number(end[1], name, path, line), end[2]))
+    return Bond(atoms[0], atoms[1], line)
+
+
+def query_alignment(sequence: str) -> Alignment:
+    """Return an alignment of the query alone, for a chain that shall have no other rows."""
+    return parse_alignment(f">query\n{sequence}\n".encode())
+
+
+def check_query(alignment: Alignment | None, sequence: str, path: str, line: int) -> Alignment | None:
+    """Return an alignment whose first row must be the sequence; raise InputError if it is not."""
+    if alignment is not None and alignment.query != sequence:
+        raise InputError("the first row of the chain's alignment differs from its sequence", path, line)
+    return alignment
+
+
+def join_alignments(alignments: list[Alignment]) -> Alignment:
+    """Return the rows of several alignments of one query, one below the other.
+
+    Raises:
+        InputError: they have different queries.
+    """
+    for alignment in alignments[1:]:
+        if alignment.query != alignments[0].query:
+            raise InputError(
+                "the first row differs from that of the chain's other alignment", alignment.source
+            )
+    return Alignment(
+        tuple(name for alignment in alignments for name in alignment.names),
+        np.concatenate([alignment.letters for alignment in alignments]),
+        np.concatenate([alignment.deletions for alignment in alignments]),
+        alignments[0].source,
+    )

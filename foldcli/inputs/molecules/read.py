@@ -16,13 +16,13 @@ from features.assembly.job import MoleculeJob, Polymer
 from features.chemistry.residue_classes import MoleculeKind
 from foldcli.inputs.complexes import Complex
 from foldcli.inputs.failures import Failures
+from foldcli.inputs.formats.alphafold3 import alphafold3_jobs
+from foldcli.inputs.formats.boltz import parse_boltz_job
+from foldcli.inputs.formats.fasta import names_molecules, parse_fasta_jobs, parse_table_jobs
+from foldcli.inputs.formats.job_fields import Refuse
 from foldcli.inputs.formats.json_with_lines import MappingWithLines, parse_json_with_lines
+from foldcli.inputs.formats.openfold3 import openfold3_jobs
 from foldcli.inputs.formats.tables import make_identifier, parse_table, table_rows
-from foldcli.inputs.molecules.alphafold3 import alphafold3_jobs
-from foldcli.inputs.molecules.boltz import parse_boltz_job
-from foldcli.inputs.molecules.fasta import names_molecules, parse_fasta_jobs, parse_table_jobs
-from foldcli.inputs.molecules.fields import Refuse
-from foldcli.inputs.molecules.openfold3 import openfold3_jobs
 from foldcli.inputs.names import FASTA_SUFFIXES, list_files, list_query_files
 from foldcli.inputs.queries import (
     Query,

@@ -14,7 +14,7 @@ from features.chemistry.residue_classes import MoleculeKind
 from features.templates.library.structure_files import read_chains
 from foldcli.inputs.complexes import Complex
 from foldcli.inputs.failures import Failures
-from foldcli.inputs.molecules.glycans import parse_glycan
+from foldcli.inputs.formats.glycans import parse_glycan
 from foldcli.inputs.molecules.read import read_jobs
 from foldcli.inputs.queries import QuerySources, read_named_queries
 from msa.base.errors import InputError

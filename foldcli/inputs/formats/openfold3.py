@@ -8,11 +8,19 @@ from features.assembly.job import Entity, Ligand, Modification, MoleculeJob, Own
 from features.chemistry.residue_classes import MoleculeKind
 from features.templates.own_templates import template_of_file
 from foldcli.inputs.formats.job_fields import (
+    Refuse,
     as_mapping,
     check_keys,
+    check_query,
+    clean_polymer,
     find_named_file,
     find_unsupported,
+    join_alignments,
+    query_alignment,
+    raise_error,
+    read_bond,
     read_chains,
+    read_each,
     read_flag,
     read_named_alignment,
     read_number,
@@ -20,16 +28,6 @@ from foldcli.inputs.formats.job_fields import (
     required_text,
 )
 from foldcli.inputs.formats.json_with_lines import MappingWithLines
-from foldcli.inputs.molecules.fields import (
-    Refuse,
-    check_query,
-    clean_polymer,
-    join_alignments,
-    query_alignment,
-    raise_error,
-    read_bond,
-    read_each,
-)
 from msa.alignments.files import Alignment
 from msa.base.errors import InputError
 from msa.io.compression import list_folder

@@ -3,15 +3,27 @@
 from collections.abc import Iterator
 from typing import Any
 
-from features.assembly.job import Bond, Entity, Ligand, MoleculeJob, Polymer
+from features.assembly.job import Bond, Entity, Ligand, MoleculeJob, OwnTemplate, Polymer
 from features.chemistry.residue_classes import MoleculeKind
-from foldcli.inputs.alphafold3_jobs import alphafold3_templates, check_alphafold3_version, check_count
+from foldcli.inputs.formats.glycans import attach_glycans, parse_glycan
 from foldcli.inputs.formats.job_fields import (
+    OtherContent,
+    Refuse,
     as_mapping,
     check_keys,
+    check_query,
+    clean_polymer,
     find_unsupported,
+    free_chain_names,
+    other_content_of_protein,
+    query_alignment,
+    raise_error,
+    read_bond,
     read_chains,
+    read_each,
     read_entities,
+    read_flag,
+    read_modifications,
     read_named_alignment,
     read_number,
     read_seeds,
@@ -19,21 +31,11 @@ from foldcli.inputs.formats.job_fields import (
     text_or_file,
 )
 from foldcli.inputs.formats.json_with_lines import MappingWithLines
-from foldcli.inputs.molecules.fields import (
-    Refuse,
-    check_query,
-    clean_polymer,
-    query_alignment,
-    raise_error,
-    read_bond,
-    read_each,
-    read_modifications,
-)
-from foldcli.inputs.molecules.glycans import attach_glycans, parse_glycan
-from model.chains import iterate_chain_names
+from foldcli.logs import logger
 from msa.alignments.files import Alignment, parse_alignment
 from msa.base.errors import InputError
 
+_VERSIONS = {"alphafold3": (1, 2, 3, 4), "alphafoldserver": (1,)}
 JOB_KEYS = (
     "name", "modelSeeds", "sequences", "bondedAtomPairs", "userCCD", "userCCDPath", "dialect", "version",
 )  # fmt: skip
@@ -54,11 +56,16 @@ _OF_PROTEINS = {
     "pairedMsaPath": "paired alignments of nucleic acids",
     "glycans": "glycans of nucleic acids",
 }
+_OTHER_KINDS = {
+    "rna": "RNA", "rnaSequence": "RNA", "dna": "DNA", "dnaSequence": "DNA",
+    "ligand": "a ligand", "ion": "an ion",
+}  # fmt: skip
+_TEMPLATE_KEYS = ("mmcif", "mmcifPath", "queryIndices", "templateIndices")
 _MAX_COPIES = 10_000
 
 
 def alphafold3_jobs(content: Any, path: str, refuse: Refuse = raise_error) -> list[MoleculeJob]:
-    """Return the jobs of a JSON file: one job, or a list of jobs.
+    """Return the jobs of a JSON file.
 
     Args:
         content: result of `parse_json_with_lines`.
@@ -68,34 +75,76 @@ def alphafold3_jobs(content: Any, path: str, refuse: Refuse = raise_error) -> li
     Raises:
         InputError: the list has no job.
     """
+    return read_each(
+        list_jobs(content, path), lambda job: read_job(as_mapping(job, "a job", path, 1), path), refuse
+    )
+
+
+def list_jobs(content: Any, path: str) -> list[Any]:
+    """Return the jobs of a JSON file: one job, or a list of jobs; raise InputError for an empty list."""
     jobs = content if isinstance(content, list) else [content]
     if not jobs:
         raise InputError("no job in the list", path, 1)
-    return read_each(jobs, lambda job: _job(as_mapping(job, "a job", path, 1), path), refuse)
+    return jobs
 
 
-def _job(content: MappingWithLines, path: str) -> MoleculeJob:
+def read_job(content: MappingWithLines, path: str, only_proteins: bool = False) -> MoleculeJob:
+    """Return a job.
+
+    Args:
+        content: the job.
+        path: see `alphafold3_jobs`.
+        only_proteins: refuse all that networks of proteins do not take.
+
+    Raises:
+        InputError: an invalid job; names the line.
+        OtherContent: the job has other content than proteins, and `only_proteins` is set.
+    """
     check_keys(content, JOB_KEYS, path)
-    check_alphafold3_version(content, path)
+    _check_version(content, path)
+    name, seeds = required_text(content, "name", path), read_seeds(content, "modelSeeds", path)
     items = read_entities(content, path)
-    used = {name for _, entity in items if "id" in entity for name in read_chains(entity, "id", path)}
-    free_names = (name for name in iterate_chain_names() if name not in used)
+    if only_proteins:
+        OtherContent.check(_other_content(content, items), path, content.line)
+    free_names = free_chain_names(items)
     entities = [_entity(kind, entity, free_names, path) for kind, entity in items]
-    glycan_bonds: list[Bond] = []
+    bonds = _bonds(content, path)
     for (_, entity), polymer in zip(items, tuple(entities), strict=True):
         if isinstance(polymer, Polymer) and entity.get("glycans"):
-            ligands, bonds = _glycans(entity, polymer, free_names, path)
+            ligands, links = _glycans(entity, polymer, free_names, path)
             entities += ligands
-            glycan_bonds += bonds
-    return MoleculeJob(
-        required_text(content, "name", path),
-        tuple(entities),
-        (*_bonds(content, path), *glycan_bonds),
-        read_seeds(content, "modelSeeds", path),
-        _components(content, path),
-        path,
-        content.line,
-    )
+            bonds += links
+    components = "" if only_proteins else _components(content, path)
+    return MoleculeJob(name, tuple(entities), tuple(bonds), seeds, components, path, content.line)
+
+
+def _check_version(content: MappingWithLines, path: str) -> None:
+    """Raise InputError for an unknown dialect of the format, or an unknown version of it."""
+    dialect = content.get("dialect", "alphafold3")
+    if not isinstance(dialect, str) or dialect not in _VERSIONS:
+        reason = f"unknown dialect {dialect!r:.40}: expected {' or '.join(_VERSIONS)}"
+        raise InputError(reason, path, content.line_of("dialect"))
+    version = content.get("version", 1)
+    if version not in _VERSIONS[dialect]:
+        known = ", ".join(map(str, _VERSIONS[dialect]))
+        reason = f"version {version!r:.20} of {dialect}: versions {known} are known"
+        raise InputError(reason, path, content.line_of("version"))
+
+
+def _other_content(content: MappingWithLines, items: list[tuple[str, MappingWithLines]]) -> Iterator[str]:
+    """Yield descriptions of what networks of proteins do not take; see `OtherContent`."""
+    if all(kind in _OTHER_KINDS for kind, _ in items):
+        yield "no protein chain"
+    for kind, entity in items:
+        if kind in _OTHER_KINDS:
+            yield _OTHER_KINDS[kind]
+        elif kind in _POLYMERS:
+            yield from other_content_of_protein(entity)
+            for key in ("unpairedMsa", "unpairedMsaPath"):
+                if isinstance(entity.get(key), str) and not entity[key].strip():
+                    yield f"an empty {key}, which means no alignment (use `foldcli predict`)"
+    if content.get("bondedAtomPairs"):
+        yield "bonds (bondedAtomPairs)"
 
 
 def _entity(kind: str, entity: MappingWithLines, free_names: Iterator[str], path: str) -> Entity:
@@ -109,15 +158,17 @@ def _entity(kind: str, entity: MappingWithLines, free_names: Iterator[str], path
 
 def _chains(entity: MappingWithLines, free_names: Iterator[str], path: str) -> tuple[str, ...]:
     """Return the chain ids: those in the file, or with AlphaFold Server's count the next free ones."""
-    if "id" in entity:
+    count = entity.get("count", 1)
+    if entity.get("id") is not None:
         chains = read_chains(entity, "id", path)
-        check_count(entity, chains, path)
+        if entity.get("count", len(chains)) != len(chains):
+            reason = f"count is {count!r:.40}, and 'id' has {len(chains)}"
+            raise InputError(reason, path, entity.line_of("count"))
         return chains
-    copies = read_number(entity.get("count", 1), "count", path, entity.line_of("count"))
-    if not 1 <= copies <= _MAX_COPIES:
-        reason = f"count is {copies}: expected a number from 1 to {_MAX_COPIES:,}"
+    if not isinstance(count, int) or isinstance(count, bool) or not 1 <= count <= _MAX_COPIES:
+        reason = f"count is {count!r:.40}: expected a number from 1 to {_MAX_COPIES:,}"
         raise InputError(reason, path, entity.line_of("count"))
-    return tuple(next(free_names) for _ in range(copies))
+    return tuple(next(free_names) for _ in range(count))
 
 
 def _polymer(kind: MoleculeKind, entity: MappingWithLines, free_names: Iterator[str], path: str) -> Polymer:
@@ -137,7 +188,7 @@ def _polymer(kind: MoleculeKind, entity: MappingWithLines, free_names: Iterator[
         read_modifications(entity, code_key, position_key, path),
         check_query(_alignment(entity, "unpairedMsa", sequence, path), sequence, path, line),
         check_query(_alignment(entity, "pairedMsa", "", path), sequence, path, line),
-        alphafold3_templates(entity, sequence, path),
+        _templates(entity, sequence, path),
         line=entity.line,
     )
 
@@ -187,6 +238,45 @@ def _alignment(entity: MappingWithLines, key: str, query: str, path: str) -> Ali
         raise InputError(f"{key}: {error.reason}", path, entity.line_of(key)) from None
 
 
+def _templates(entity: MappingWithLines, sequence: str, path: str) -> tuple[OwnTemplate, ...] | None:
+    """Return the templates of a chain; None if the file leaves the search to the program."""
+    items = entity.get("templates")
+    line = entity.line_of("templates")
+    if entity.get("maxTemplateDate") is not None:
+        logger.warning("%s:%d: maxTemplateDate is ignored", path, entity.line_of("maxTemplateDate"))
+    if items is None:
+        return None if read_flag(entity, "useStructureTemplate", path, default=True) else ()
+    if not isinstance(items, list):
+        raise InputError("'templates' is not a list", path, line)
+    result = []
+    for item in items:
+        mapping = as_mapping(item, "a template", path, line)
+        check_keys(mapping, _TEMPLATE_KEYS, path)
+        text = text_or_file(mapping, "mmcif", "mmcifPath", path)
+        query = _positions(mapping, "queryIndices", path)
+        template = _positions(mapping, "templateIndices", path)
+        if len(query) != len(template):
+            reason = f"{len(query):,} queryIndices and {len(template):,} templateIndices"
+            raise InputError(reason, path, mapping.line_of("templateIndices"))
+        if any(position >= len(sequence) for position in query):
+            reason = f"queryIndices go up to {max(query):,}: the last residue is {len(sequence) - 1:,}"
+            raise InputError(reason, path, mapping.line_of("queryIndices"))
+        result.append(OwnTemplate(text, query, template, path=path, line=mapping.line))
+    return tuple(result)
+
+
+def _positions(mapping: MappingWithLines, key: str, path: str) -> tuple[int, ...]:
+    """Return a list of 0-based positions; raise InputError for anything else."""
+    values = mapping.get(key)
+    line = mapping.line_of(key)
+    if not isinstance(values, list):
+        raise InputError(f"{key!r} is not a list of positions", path, line)
+    positions = tuple(read_number(value, key, path, line) for value in values)
+    if any(position < 0 for position in positions):
+        raise InputError(f"{key!r} has a negative position", path, line)
+    return positions
+
+
 def _ligand(kind: str, entity: MappingWithLines, free_names: Iterator[str], path: str) -> Ligand:
     check_keys(entity, LIGAND_KEYS, path)
     given = [key for key in ("ccdCodes", "smiles", "ligand", "ion") if entity.get(key)]
@@ -204,13 +294,13 @@ def _ligand(kind: str, entity: MappingWithLines, free_names: Iterator[str], path
     return Ligand(chains, tuple(code.removeprefix("CCD_") for code in codes), line=entity.line)
 
 
-def _bonds(content: MappingWithLines, path: str) -> tuple[Bond, ...]:
+def _bonds(content: MappingWithLines, path: str) -> list[Bond]:
     """Return the covalent bonds of a job."""
     pairs: Any = content.get("bondedAtomPairs") or []
     line = content.line_of("bondedAtomPairs")
     if not isinstance(pairs, list):
         raise InputError("'bondedAtomPairs' is not a list", path, line)
-    return tuple(read_bond(pair, "bondedAtomPairs", path, line) for pair in pairs)
+    return [read_bond(pair, "bondedAtomPairs", path, line) for pair in pairs]
 
 
 def _components(content: MappingWithLines, path: str) -> str:

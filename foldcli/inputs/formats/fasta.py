@@ -6,16 +6,16 @@ from dataclasses import dataclass, replace
 
 from features.assembly.job import Entity, Ligand, MoleculeJob, Polymer
 from features.chemistry.residue_classes import MoleculeKind
-from foldcli.inputs.formats.job_fields import read_named_alignment
-from foldcli.inputs.formats.json_with_lines import decode_utf8
-from foldcli.inputs.molecules.fields import (
+from foldcli.inputs.formats.job_fields import (
     Refuse,
     check_query,
     clean_polymer,
     query_alignment,
     raise_error,
     read_each,
+    read_named_alignment,
 )
+from foldcli.inputs.formats.json_with_lines import decode_utf8
 from model.chains import iterate_chain_names
 from msa.base.errors import InputError
 from msa.io.fasta import clean_header, first_word
