@@ -3,7 +3,7 @@
 import codecs
 import hashlib
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +17,7 @@ from foldcli.exports.document import (
     distinct_names,
     log_unknown_entities,
     log_unknown_keys,
+    own_alignment,
     parent_letter,
     read_protein,
     read_rna,
@@ -24,15 +25,13 @@ from foldcli.exports.document import (
 from foldcli.exports.json_text import JsonText
 from foldcli.exports.templates import template_entries
 from foldcli.inputs.formats import alphafold3, openfold3
-from foldcli.inputs.formats.job_fields import (
-    Refuse,
+from foldcli.inputs.formats.job_fields import Refuse, read_chains, read_entities
+from foldcli.inputs.formats.json_with_lines import (
+    MappingWithLines,
     as_mapping,
-    check_chains,
-    read_chains,
-    read_entities,
-    required_text,
+    decode_utf8,
+    parse_json_with_lines,
 )
-from foldcli.inputs.formats.json_with_lines import MappingWithLines, decode_utf8, parse_json_with_lines
 from foldcli.logs import logger
 from msa.alignments.complex_a3m import A3mRow
 from msa.base.errors import InputError
@@ -67,7 +66,7 @@ class JsonDocument:
         self.jobs: list[ExportJob] = []
         for name, job, start in self._split(content):
             try:
-                self.jobs.append(self._read(name, as_mapping(job, "a job", path, 1), start))
+                self.jobs.append(self._read(name, as_mapping(job, "a job", path), start))
             except InputError as error:
                 refuse(error)
         self._folders = dict(
@@ -81,7 +80,7 @@ class JsonDocument:
     def fill(
         self, job: ExportJob, molecule: MoleculeKind, found: Mapping[str, ChainRows], files: AlignmentFiles
     ) -> None:
-        """Give the proteins, or the RNA chains, of a job their alignments; see `Document`."""
+        """Give the proteins, or the RNA chains, of a job their alignments."""
         folder = self._folders[id(job)]
         values = {
             sequence: self._values(molecule, found[sequence], f"{folder}/{name}", files)
@@ -112,17 +111,13 @@ class JsonDocument:
 
     def _entities(self, job: MappingWithLines, start: int, kind: str) -> list[tuple[MappingWithLines, int]]:
         """Return the entities of a kind in the list `sequences` of a job, and their offsets."""
-        entities = read_entities(job, self.path)
+        entities = read_entities(job)
         places = self._text.elements(self._text.members(start)["sequences"][0])
         return [
             (entity, self._text.members(place)[kind][0])
             for (found, entity), place in zip(entities, places, strict=True)
             if found == kind
         ]
-
-    def _own_alignment(self, entity: MappingWithLines, keys: Sequence[str]) -> str | None:
-        """Return the first of these keys that has a value."""
-        return next((key for key in keys if entity.get(key) is not None), None)
 
 
 class AlphaFold3Document(JsonDocument):
@@ -138,31 +133,31 @@ class AlphaFold3Document(JsonDocument):
 
     def _read(self, name: str | None, job: MappingWithLines, start: int) -> ExportJob:
         if "queries" in job:
-            raise InputError("a file of OpenFold3: --format openfold3", self.path, job.line)
+            raise job.error("a file of OpenFold3: --format openfold3")
         if job.get("dialect", "alphafold3") != "alphafold3":
-            reason = "only jobs of the dialect alphafold3 have a place for alignments"
-            raise InputError(reason, self.path, job.line_of("dialect"))
-        log_unknown_keys(job, alphafold3.JOB_KEYS, self.path)
+            raise job.error("only jobs of the dialect alphafold3 have a place for alignments", "dialect")
+        log_unknown_keys(job, alphafold3.JOB_KEYS)
         self._log_relative_paths(job)
-        entities = read_entities(job, self.path)
-        log_unknown_entities(entities, _ALPHAFOLD3_KEYS, self.path)
+        entities = read_entities(job)
+        log_unknown_entities(entities, _ALPHAFOLD3_KEYS)
         for kind, entity in entities:
             if kind == "proteinChain":
-                reason = "proteinChain: a job of AlphaFold Server or Protenix, not of AlphaFold 3's program"
-                raise InputError(reason, self.path, entity.line)
+                raise entity.error(
+                    "proteinChain: a job of AlphaFold Server or Protenix, not of AlphaFold 3's program"
+                )
             self._log_relative_paths(entity)
         polymers: list[DocumentPolymer | None] = []
         for entity, place in self._entities(job, start, "protein"):
-            chain = read_chains(entity, "id", self.path)[0]
-            line, own = entity.line_of("sequence"), self._own_alignment(entity, _ALIGNMENT_KEYS)
-            text = self._with_parents(required_text(entity, "sequence", self.path), entity)
+            chain = read_chains(entity, "id")[0]
+            line, own = entity.line_of("sequence"), own_alignment(entity, _ALIGNMENT_KEYS)
+            text = self._with_parents(entity.text("sequence"), entity)
             kept = frozenset(["templates"] if entity.get("templates") is not None else ())
             protein = read_protein(text, chain, place, self.path, line, own)
             polymers.append(replace(protein, kept=kept))
         for entity, place in self._entities(job, start, "rna"):
-            chain = read_chains(entity, "id", self.path)[0]
-            polymers.append(read_rna(entity, _ALIGNMENT_KEYS, chain, place, self.path))
-        return ExportJob(required_text(job, "name", self.path), tuple(filter(None, polymers)), job.line)
+            chain = read_chains(entity, "id")[0]
+            polymers.append(read_rna(entity, _ALIGNMENT_KEYS, chain, place))
+        return ExportJob(job.text("name"), tuple(filter(None, polymers)), job.line)
 
     def _with_parents(self, sequence: str, entity: MappingWithLines) -> str:
         """Return a sequence with the parents of modified residues, which AlphaFold 3 expects in the query."""
@@ -219,20 +214,20 @@ class ProtenixDocument(JsonDocument):
 
     def _read(self, name: str | None, job: MappingWithLines, start: int) -> ExportJob:
         if "queries" in job:
-            raise InputError("a file of OpenFold3: --format openfold3", self.path, job.line)
-        log_unknown_keys(job, _PROTENIX_JOB_KEYS, self.path)
-        entities = read_entities(job, self.path)
+            raise job.error("a file of OpenFold3: --format openfold3")
+        log_unknown_keys(job, _PROTENIX_JOB_KEYS)
+        entities = read_entities(job)
         if any(kind == "protein" for kind, _ in entities):
-            raise InputError("a job of AlphaFold 3: --format af3", self.path, job.line)
+            raise job.error("a job of AlphaFold 3: --format af3")
         polymers: list[DocumentPolymer | None] = []
         for number, (entity, place) in enumerate(self._entities(job, start, "proteinChain"), 1):
-            log_unknown_keys(entity, _PROTENIX_PROTEIN_KEYS, self.path)
-            own = self._own_alignment(entity, ("msa", *_ALIGNMENT_KEYS))
-            text, line = required_text(entity, "sequence", self.path), entity.line_of("sequence")
+            log_unknown_keys(entity, _PROTENIX_PROTEIN_KEYS)
+            own = own_alignment(entity, ("msa", *_ALIGNMENT_KEYS))
+            text, line = entity.text("sequence"), entity.line_of("sequence")
             polymers.append(read_protein(text, str(number), place, self.path, line, own))
         for number, (entity, place) in enumerate(self._entities(job, start, "rnaSequence"), 1):
-            polymers.append(read_rna(entity, _ALIGNMENT_KEYS, str(number), place, self.path))
-        return ExportJob(required_text(job, "name", self.path), tuple(filter(None, polymers)), job.line)
+            polymers.append(read_rna(entity, _ALIGNMENT_KEYS, str(number), place))
+        return ExportJob(job.text("name"), tuple(filter(None, polymers)), job.line)
 
     def _values(
         self, molecule: MoleculeKind, rows: ChainRows, name: str, files: AlignmentFiles
@@ -249,41 +244,36 @@ class OpenFold3Document(JsonDocument):
     def _split(self, content: Any) -> list[tuple[str | None, Any, int]]:
         content = as_mapping(content, "the file", self.path, 1)
         if "queries" not in content:
-            raise InputError("no 'queries', as files of OpenFold3 have", self.path, content.line)
-        log_unknown_keys(content, ("seeds", "queries"), self.path)
+            raise content.error("no 'queries', as files of OpenFold3 have")
+        log_unknown_keys(content, ("seeds", "queries"))
         queries = as_mapping(content["queries"], "'queries'", self.path, content.line_of("queries"))
         if not queries:
-            raise InputError("no query", self.path, content.line_of("queries"))
+            raise content.error("no query", "queries")
         places = self._text.members(self._text.members(self._text.root)["queries"][0])
         return [(name, query, places[name][0]) for name, query in queries.items()]
 
     def _read(self, name: str | None, job: MappingWithLines, start: int) -> ExportJob:
         assert name is not None
-        log_unknown_keys(job, openfold3.QUERY_KEYS, self.path)
-        chains = job.get("chains")
-        if not isinstance(chains, list) or not chains:
-            raise InputError("no list 'chains'", self.path, job.line_of("chains"))
+        log_unknown_keys(job, openfold3.QUERY_KEYS)
         without = next((key for key in ("use_msas", "use_main_msas") if job.get(key) is False), None)
         places = self._text.elements(self._text.members(start)["chains"][0])
         polymers: list[DocumentPolymer | None] = []
-        entities = [as_mapping(each, "a chain", self.path, job.line_of("chains")) for each in chains]
-        check_chains(entities, "chain_ids", self.path)
-        for entity, place in zip(entities, places, strict=True):
-            log_unknown_keys(entity, openfold3.CHAIN_KEYS, self.path)
-            kind = required_text(entity, "molecule_type", self.path).upper()
+        for entity, place in zip(openfold3.query_chains(job), places, strict=True):
+            log_unknown_keys(entity, openfold3.CHAIN_KEYS)
+            kind = entity.text("molecule_type").upper()
             if kind == "PROTEIN":
                 polymers.append(self._protein(entity, place, without))
             elif kind == "RNA" and not without:
-                chain = read_chains(entity, "chain_ids", self.path)[0]
-                polymers.append(read_rna(entity, ("main_msa_file_paths",), chain, place, self.path))
+                chain = read_chains(entity, "chain_ids")[0]
+                polymers.append(read_rna(entity, ("main_msa_file_paths",), chain, place))
         return ExportJob(name, tuple(filter(None, polymers)), job.line)
 
     def _protein(self, entity: MappingWithLines, place: int, without: str | None) -> DocumentPolymer:
         """Return a protein; `without` is the key that says that the query uses no alignments."""
         keys = ("main_msa_file_paths", "paired_msa_file_paths")
         own = without or next((key for key in keys if entity.get(key)), None)
-        text, line = required_text(entity, "sequence", self.path), entity.line_of("sequence")
-        return read_protein(text, read_chains(entity, "chain_ids", self.path)[0], place, self.path, line, own)
+        text, line = entity.text("sequence"), entity.line_of("sequence")
+        return read_protein(text, read_chains(entity, "chain_ids")[0], place, self.path, line, own)
 
     def _values(
         self, molecule: MoleculeKind, rows: ChainRows, name: str, files: AlignmentFiles

@@ -14,9 +14,10 @@ from features.templates.candidates import TemplateHits
 from features.templates.search import alignment_query, search_templates
 from foldcli.exports.boltz import BoltzDocument
 from foldcli.exports.chai import ChaiDocument
-from foldcli.exports.document import AlignmentFiles, ChainRows, Document, ExportJob
+from foldcli.exports.document import AlignmentFiles, ChainRows, ExportJob
 from foldcli.exports.json_documents import (
     AlphaFold3Document,
+    JsonDocument,
     OpenFold3Document,
     ProtenixDocument,
 )
@@ -45,6 +46,8 @@ from msa.base.json_files import read_json
 from msa.base.temporary_names import remove_abandoned_files
 from msa.io.compression import read_bytes
 from msa.io.fasta import FastaRecord
+
+Document = JsonDocument | BoltzDocument | ChaiDocument
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from features.assembly.job import MoleculeJob, Polymer
 from foldcli.inputs.complexes import Complex, name_chains
 from foldcli.inputs.formats.alphafold3 import list_jobs, read_job
 from foldcli.inputs.formats.boltz import parse_boltz_job
-from foldcli.inputs.formats.job_fields import OtherContent, as_mapping
-from foldcli.inputs.formats.json_with_lines import parse_json_with_lines
+from foldcli.inputs.formats.job_fields import OtherContent
+from foldcli.inputs.formats.json_with_lines import as_mapping, parse_json_with_lines
 from foldcli.inputs.formats.tables import make_identifier
 from model.chains import chain_names
 from msa.alignments import query_columns
@@ -54,8 +54,8 @@ def alphafold3_queries(data: bytes, path: str, profile: Profile) -> list[FastaRe
     Raises:
         InputError: invalid JSON or an invalid job; names the line.
     """
-    jobs = [as_mapping(job, "a job", path, 1) for job in list_jobs(parse_json_with_lines(data, path), path)]
-    return [_query(str(job.get("name")), partial(read_job, job, path, True), profile) for job in jobs]
+    jobs = [as_mapping(job, "a job", path) for job in list_jobs(parse_json_with_lines(data, path), path)]
+    return [_query(str(job.get("name")), partial(read_job, job, True), profile) for job in jobs]
 
 
 def boltz_query(data: bytes, path: str, name: str, profile: Profile) -> FastaRecord | Complex:

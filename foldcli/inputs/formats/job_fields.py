@@ -30,83 +30,20 @@ _SEED = re.compile("[0-9]{1,10}")
 _NUCLEOTIDES = {MoleculeKind.RNA: frozenset("ACGUN"), MoleculeKind.DNA: frozenset("ACGTN")}
 
 
-def as_mapping(value: Any, description: str, path: str, line: int) -> MappingWithLines:
-    """Return a value that must be a mapping; raise InputError if it is not."""
-    if not isinstance(value, MappingWithLines):
-        raise InputError(f"{description} is not a mapping", path, line)
-    return value
-
-
-def check_keys(mapping: MappingWithLines, known: Iterable[str], path: str) -> None:
-    """Raise InputError for an unknown key, which is probably misspelt; the error names the line."""
-    for key in mapping:
-        if key not in known:
-            raise InputError(f"unknown key {key!r}", path, mapping.line_of(key))
-
-
-def required_text(mapping: MappingWithLines, key: str, path: str) -> str:
-    """Return the text of a required key.
-
-    Raises:
-        InputError: the key is missing, or its value is not text.
-    """
-    value = mapping.get(key)
-    if not isinstance(value, str) or not value.strip():
-        reason = f"{key!r} is not text" if value not in (None, "") else f"no {key!r}"
-        if isinstance(value, list):
-            reason += "; in YAML, quote text that begins with a bracket"
-        raise InputError(reason, path, mapping.line_of(key))
-    return value
-
-
-def read_chains(entity: MappingWithLines, key: str, path: str) -> tuple[str, ...]:
+def read_chains(entity: MappingWithLines, key: str) -> tuple[str, ...]:
     """Return the chain ids of an entity: one text, or a list of them.
 
     Raises:
         InputError: there is none, or one is not a printable word.
     """
     value = entity.get(key)
-    names = value if isinstance(value, list) else [value]
-    line = entity.line_of(key)
+    names: list[Any] = value if isinstance(value, list) else [value]
     if not names or any(not isinstance(name, str) or not name.strip() for name in names):
-        raise InputError(f"no {key!r}" if value is None else f"{key!r} is not a chain id", path, line)
-    chains = tuple(map(str, names))
-    for name in chains:
+        raise entity.error(f"no {key!r}" if value is None else f"{key!r} is not a chain id", key)
+    for name in names:
         if not name.isprintable() or " " in name:
-            raise InputError(f"{key!r} {name!r:.40} is not a printable word", path, line)
-    return chains
-
-
-def read_number(value: Any, name: str, path: str, line: int) -> int:
-    """Return a whole number, which YAML has as text; raise InputError for anything else."""
-    if isinstance(value, str) and value.strip().isdecimal() and len(value) < 12:
-        return int(value)
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise InputError(f"{name!r} is {value!r:.40}: expected a whole number", path, line)
-    return value
-
-
-def read_flag(mapping: MappingWithLines, key: str, path: str, default: bool = False) -> bool:
-    """Return true or false, which YAML has as text; the default if the key is absent.
-
-    Raises:
-        InputError: the value is neither.
-    """
-    value = mapping.get(key)
-    if value is None:
-        return default
-    flag = value if isinstance(value, bool) else _FLAGS.get(str(value).lower())
-    if flag is None:
-        reason = f"{key!r} is {value!r:.40}: expected true or false"
-        raise InputError(reason, path, mapping.line_of(key))
-    return flag
-
-
-def find_unsupported(mapping: MappingWithLines, descriptions: dict[str, str], path: str) -> None:
-    """Raise InputError for a key with content that no network here supports; the error names it."""
-    for key, description in descriptions.items():
-        if mapping.get(key) not in (None, [], {}, "", False):
-            raise InputError(f"{description} ({key}) are not supported", path, mapping.line_of(key))
+            raise entity.error(f"{key!r} {name!r:.40} is not a printable word", key)
+    return tuple(names)
 
 
 def find_named_file(path: str, name: str, description: str, line: int) -> Path:
@@ -125,26 +62,25 @@ def find_named_file(path: str, name: str, description: str, line: int) -> Path:
     raise InputError(f"{description} not found: {name:.200}", path, line)
 
 
-def text_or_file(mapping: MappingWithLines, key: str, path_key: str, path: str) -> str:
+def text_or_file(mapping: MappingWithLines, key: str, path_key: str) -> str:
     """Return mmCIF text from the job, or from the file that it names.
 
     Raises:
         InputError: neither is given, or both are, or the file cannot be read.
     """
     if mapping.get(key) and mapping.get(path_key):
-        raise InputError(f"both {key!r} and {path_key!r} are given", path, mapping.line_of(path_key))
+        raise mapping.error(f"both {key!r} and {path_key!r} are given", path_key)
     if not mapping.get(path_key):
-        return required_text(mapping, key, path)
-    name = required_text(mapping, path_key, path)
-    file = find_named_file(path, name, path_key, mapping.line_of(path_key))
+        return mapping.text(key)
+    name = mapping.text(path_key)
+    file = find_named_file(mapping.path, name, path_key, mapping.line_of(path_key))
     try:
         return decode_utf8(read_bytes(file), str(file))
     except OSError as error:
-        reason = f"{path_key}: {name:.200}: {error.strerror or error}"
-        raise InputError(reason, path, mapping.line_of(path_key)) from None
+        raise mapping.error(f"{path_key}: {name:.200}: {error.strerror or error}", path_key) from None
 
 
-def read_seeds(content: MappingWithLines, key: str, path: str) -> tuple[int, ...]:
+def read_seeds(content: MappingWithLines, key: str) -> tuple[int, ...]:
     """Return the seeds of a job; AlphaFold Server writes them as text, and leaves the list empty.
 
     Raises:
@@ -156,37 +92,31 @@ def read_seeds(content: MappingWithLines, key: str, path: str) -> tuple[int, ...
         if isinstance(value, str) and _SEED.fullmatch(value):
             value = int(value)
         if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < _MAX_SEED:
-            reason = f"{key} has {value!r:.40}: expected numbers from 0 to {_MAX_SEED - 1:,}"
-            raise InputError(reason, path, content.line_of(key))
+            raise content.error(f"{key} has {value!r:.40}: expected numbers from 0 to {_MAX_SEED - 1:,}", key)
         seeds.append(value)
     return tuple(seeds)
 
 
-def read_entities(mapping: MappingWithLines, path: str) -> list[tuple[str, MappingWithLines]]:
+def read_entities(mapping: MappingWithLines) -> list[tuple[str, MappingWithLines]]:
     """Return (kind, entity) of each item of the list `sequences`; each item is a mapping with one key.
 
     Raises:
         InputError: the list is missing, an item is not such a mapping, or two chains have one id.
     """
-    line = mapping.line_of("sequences")
-    items = mapping.get("sequences")
-    if not isinstance(items, list) or not items:
-        is_empty = isinstance(items, list)
-        reason = "'sequences' is empty" if is_empty else "'sequences' is not a list of chains"
-        reason = "no list 'sequences'" if items is None else reason
-        raise InputError(reason, path, line)
+    if not mapping.elements("sequences", "a list of chains"):
+        is_absent = mapping.get("sequences") is None
+        raise mapping.error("no list 'sequences'" if is_absent else "'sequences' is empty", "sequences")
     entities = []
-    for item in items:
-        entry = as_mapping(item, "an item of 'sequences'", path, line)
+    for entry in mapping.mappings("sequences", "an item of 'sequences'"):
         if len(entry) != 1:
-            raise InputError("an item of 'sequences' must have one key, such as protein", path, entry.line)
-        ((kind, entity),) = entry.items()
-        entities.append((kind, as_mapping(entity, repr(kind), path, entry.line_of(kind))))
-    check_chains([entity for _, entity in entities], "id", path)
+            raise entry.error("an item of 'sequences' must have one key, such as protein")
+        (kind,) = entry
+        entities.append((kind, entry.mapping(kind)))
+    check_chains([entity for _, entity in entities], "id")
     return entities
 
 
-def check_chains(entities: Iterable[MappingWithLines], key: str, path: str) -> None:
+def check_chains(entities: Iterable[MappingWithLines], key: str) -> None:
     """Check that no two chains of a job have the same id.
 
     Raises:
@@ -196,7 +126,7 @@ def check_chains(entities: Iterable[MappingWithLines], key: str, path: str) -> N
     for entity in entities:
         for chain in _given_chains(entity, key):
             if chain in seen:
-                raise InputError(f"two chains are called {chain!r:.40}", path, entity.line_of(key))
+                raise entity.error(f"two chains are called {chain!r:.40}", key)
             seen.add(chain)
 
 
@@ -224,10 +154,10 @@ class OtherContent(InputError):
     """Content of a job that networks of proteins do not take."""
 
     @classmethod
-    def check(cls, descriptions: Iterable[str], path: str, line: int) -> None:
+    def check(cls, descriptions: Iterable[str], job: MappingWithLines) -> None:
         """Raise an error that lists the descriptions, such as "a ligand", if there are any."""
         if reason := ", ".join(dict.fromkeys(descriptions)):
-            raise cls(reason, path, line)
+            raise cls(reason, job.path, job.line)
 
 
 def other_content_of_protein(entity: MappingWithLines) -> Iterator[str]:
@@ -286,43 +216,45 @@ def clean_polymer(text: str, kind: MoleculeKind, path: str, line: int) -> str:
     return sequence
 
 
+def read_sequence(entity: MappingWithLines, kind: MoleculeKind) -> str:
+    """Return the value of `sequence`; see `clean_polymer`."""
+    return clean_polymer(entity.text("sequence"), kind, entity.path, entity.line_of("sequence"))
+
+
 def read_modifications(
-    entity: MappingWithLines, code_key: str, position_key: str, path: str
+    entity: MappingWithLines, code_key: str, position_key: str
 ) -> tuple[Modification, ...]:
     """Return the modified residues of a polymer; a prefix `CCD_` of their codes is dropped.
 
     Raises:
         InputError: an item has other keys, or a position that is no number.
     """
-    items = entity.get("modifications") or []
-    line = entity.line_of("modifications")
-    if not isinstance(items, list):
-        raise InputError("'modifications' is not a list", path, line)
-    result = []
-    for item in items:
-        mapping = as_mapping(item, "a modification", path, line)
-        check_keys(mapping, (code_key, position_key), path)
-        position = read_number(mapping.get(position_key), position_key, path, mapping.line_of(position_key))
-        result.append(Modification(position, required_text(mapping, code_key, path).removeprefix("CCD_")))
-    return tuple(result)
+    return tuple(
+        Modification(item.number(position_key), item.text(code_key).removeprefix("CCD_"))
+        for item in entity.mappings("modifications", "a modification", (code_key, position_key))
+    )
 
 
-def read_bond(ends: Any, name: str, path: str, line: int) -> Bond:
+def read_bond(mapping: MappingWithLines, key: str, ends: Any) -> Bond:
     """Return a bond from two lists of chain id, residue number and atom name.
+
+    Args:
+        mapping: mapping that has the bond.
+        key: its key; names it in errors.
+        ends: the two lists.
 
     Raises:
         InputError: not two such lists.
     """
     if not isinstance(ends, list) or len(ends) != 2:
-        raise InputError(f"{name}: expected two atoms", path, line)
+        raise mapping.error(f"{key}: expected two atoms", key)
     atoms = []
     for end in ends:
         shape = isinstance(end, list) and len(end) == 3
         if not shape or not isinstance(end[0], str) or not isinstance(end[2], str):
-            reason = f"{name}: {end!r:.60} is not [chain id, residue number, atom name]"
-            raise InputError(reason, path, line)
-        atoms.append(BondedAtom(end[0], read_number(end[1], name, path, line), end[2]))
-    return Bond(atoms[0], atoms[1], line)
+            raise mapping.error(f"{key}: {end!r:.60} is not [chain id, residue number, atom name]", key)
+        atoms.append(BondedAtom(end[0], mapping.number(key, end[1]), end[2]))
+    return Bond(atoms[0], atoms[1], mapping.line_of(key))
 
 
 def query_alignment(sequence: str) -> Alignment:

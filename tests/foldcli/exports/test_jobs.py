@@ -183,6 +183,12 @@ def test_bad_jobs_do_not_stop_the_others(family: Family, export_cache: Path, tmp
             f"sequences:\n- protein: {{id: A, sequence: {GB1}}}\n- ligand: {{id: A, ccd: ATP}}\n",
             ":3: two chains are called 'A'",
         ),
+        (
+            "boltz", "a.yaml",
+            f"sequences:\n- protein: {{id: A, sequence: {GB1}}}\n"
+            f"- protein: {{id: B, sequence: {GB1}, msa: b.a3m}}\n",
+            ":2: chain A has the sequence of another chain",
+        ),
         ("boltz", "a.yaml", ">A|protein\nMKV\n", "give a YAML file"),
         ("boltz", "a.yaml", "sequences:\n- protein:\n    id: A\n    ? sequence\n    : MKVLA\n", "one key"),
         ("chai", "a.fasta", ">A\nMKV\n", ":1: header 'A' is not Chai's"),

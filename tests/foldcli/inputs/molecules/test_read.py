@@ -171,7 +171,9 @@ def test_tables_of_boltz_have_the_species_of_their_keys(tmp_path: Path, failures
     assert alignment.sequences == ["MKV", "MRV", "M-V", "MKL"] and alignment.species == ("", "7", "7", "")
     (tmp_path / "a.csv").write_text("sequence\nMKV\n")
     assert not read(tmp_path / "job.yaml", text, failures)
-    assert messages(failures) == [f"{tmp_path}/a.csv:1: expected the columns key and sequence"]
+    assert messages(failures) == [
+        f"{tmp_path}/a.csv:1: no column 'key': the first line must name `key` and `sequence`"
+    ]
 
 
 def test_rows_of_a_table_name_molecules(tmp_path: Path, failures: Failures) -> None:
