@@ -123,7 +123,7 @@ def own_alignment(entity: MappingWithLines, keys: Sequence[str]) -> str | None:
     return next((key for key in keys if entity.get(key) is not None), None)
 
 
-def read_rna(entity: MappingWithLines, keys: Sequence[str], chain: str, place: int) -> DocumentPolymer | None:
+def read_rna(entity: MappingWithLines, keys: Sequence[str], chain: str) -> DocumentPolymer | None:
     """Return an RNA chain of a job; None if it has an alignment (one of `keys`) or cannot be searched."""
     sequence, line = str(entity.get("sequence", "")).upper(), entity.line_of("sequence")
     if own := own_alignment(entity, keys):
@@ -131,7 +131,7 @@ def read_rna(entity: MappingWithLines, keys: Sequence[str], chain: str, place: i
     elif len(sequence) < 2 or not set(sequence) <= set("ACGUN"):
         logger.info("%s:%d: chain %s is not searched: expected A, C, G, U and N", entity.path, line, chain)
     else:
-        return DocumentPolymer(sequence, chain, place, line, molecule=MoleculeKind.RNA)
+        return DocumentPolymer(sequence, chain, entity.start, line, molecule=MoleculeKind.RNA)
     return None
 
 

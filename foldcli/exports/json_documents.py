@@ -3,7 +3,7 @@
 import codecs
 import hashlib
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -64,9 +64,9 @@ class JsonDocument:
         self._mark = codecs.BOM_UTF8 if data.startswith(codecs.BOM_UTF8) else b""
         self._text = JsonText(decode_utf8(data, path))
         self.jobs: list[ExportJob] = []
-        for name, job, start in self._split(content):
+        for name, job in self._split(content):
             try:
-                self.jobs.append(self._read(name, as_mapping(job, "a job", path), start))
+                self.jobs.append(self._read(name, as_mapping(job, "a job", path)))
             except InputError as error:
                 refuse(error)
         self._folders = dict(
@@ -90,17 +90,12 @@ class JsonDocument:
             added = values[polymer.sequence]
             self._text.set(polymer.place, {key: added[key] for key in added if key not in polymer.kept})
 
-    def _split(self, content: Any) -> list[tuple[str | None, Any, int]]:
-        """Return the name, if the job has none of its own, the content and the offset of each job."""
-        start = self._text.root
-        if not isinstance(content, list):
-            return [(None, content, start)]
-        if not content:
-            raise InputError("no job in the list", self.path, 1)
-        return [(None, job, at) for job, at in zip(content, self._text.elements(start), strict=True)]
+    def _split(self, content: Any) -> Iterable[tuple[str, Any]]:
+        """Return the name, if the job has none of its own, and the content of each job."""
+        return [("", job) for job in alphafold3.list_jobs(content, self.path)]
 
     @abstractmethod
-    def _read(self, name: str | None, job: MappingWithLines, start: int) -> ExportJob:
+    def _read(self, name: str, job: MappingWithLines) -> ExportJob:
         """Return a job."""
 
     @abstractmethod
@@ -108,16 +103,6 @@ class JsonDocument:
         self, molecule: MoleculeKind, rows: ChainRows, name: str, files: AlignmentFiles
     ) -> dict[str, Any]:
         """Return the keys that give a chain its alignment; files get names that start with `name`."""
-
-    def _entities(self, job: MappingWithLines, start: int, kind: str) -> list[tuple[MappingWithLines, int]]:
-        """Return the entities of a kind in the list `sequences` of a job, and their offsets."""
-        entities = read_entities(job)
-        places = self._text.elements(self._text.members(start)["sequences"][0])
-        return [
-            (entity, self._text.members(place)[kind][0])
-            for (found, entity), place in zip(entities, places, strict=True)
-            if found == kind
-        ]
 
 
 class AlphaFold3Document(JsonDocument):
@@ -131,7 +116,7 @@ class AlphaFold3Document(JsonDocument):
         self._in_files = in_files
         super().__init__(data, path, refuse)
 
-    def _read(self, name: str | None, job: MappingWithLines, start: int) -> ExportJob:
+    def _read(self, name: str, job: MappingWithLines) -> ExportJob:
         if "queries" in job:
             raise job.error("a file of OpenFold3: --format openfold3")
         if job.get("dialect", "alphafold3") != "alphafold3":
@@ -147,16 +132,15 @@ class AlphaFold3Document(JsonDocument):
                 )
             self._log_relative_paths(entity)
         polymers: list[DocumentPolymer | None] = []
-        for entity, place in self._entities(job, start, "protein"):
+        for entity in (entity for kind, entity in entities if kind == "protein"):
             chain = read_chains(entity, "id")[0]
             line, own = entity.line_of("sequence"), own_alignment(entity, _ALIGNMENT_KEYS)
             text = self._with_parents(entity.text("sequence"), entity)
             kept = frozenset(["templates"] if entity.get("templates") is not None else ())
-            protein = read_protein(text, chain, place, self.path, line, own)
+            protein = read_protein(text, chain, entity.start, self.path, line, own)
             polymers.append(replace(protein, kept=kept))
-        for entity, place in self._entities(job, start, "rna"):
-            chain = read_chains(entity, "id")[0]
-            polymers.append(read_rna(entity, _ALIGNMENT_KEYS, chain, place))
+        for entity in (entity for kind, entity in entities if kind == "rna"):
+            polymers.append(read_rna(entity, _ALIGNMENT_KEYS, read_chains(entity, "id")[0]))
         return ExportJob(job.text("name"), tuple(filter(None, polymers)), job.line)
 
     def _with_parents(self, sequence: str, entity: MappingWithLines) -> str:
@@ -212,7 +196,7 @@ class AlphaFold3Document(JsonDocument):
 class ProtenixDocument(JsonDocument):
     """Jobs of Protenix; alignments are in folders like those of its own search."""
 
-    def _read(self, name: str | None, job: MappingWithLines, start: int) -> ExportJob:
+    def _read(self, name: str, job: MappingWithLines) -> ExportJob:
         if "queries" in job:
             raise job.error("a file of OpenFold3: --format openfold3")
         log_unknown_keys(job, _PROTENIX_JOB_KEYS)
@@ -220,13 +204,14 @@ class ProtenixDocument(JsonDocument):
         if any(kind == "protein" for kind, _ in entities):
             raise job.error("a job of AlphaFold 3: --format af3")
         polymers: list[DocumentPolymer | None] = []
-        for number, (entity, place) in enumerate(self._entities(job, start, "proteinChain"), 1):
+        proteins = [entity for kind, entity in entities if kind == "proteinChain"]
+        for number, entity in enumerate(proteins, 1):
             log_unknown_keys(entity, _PROTENIX_PROTEIN_KEYS)
             own = own_alignment(entity, ("msa", *_ALIGNMENT_KEYS))
             text, line = entity.text("sequence"), entity.line_of("sequence")
-            polymers.append(read_protein(text, str(number), place, self.path, line, own))
-        for number, (entity, place) in enumerate(self._entities(job, start, "rnaSequence"), 1):
-            polymers.append(read_rna(entity, _ALIGNMENT_KEYS, str(number), place))
+            polymers.append(read_protein(text, str(number), entity.start, self.path, line, own))
+        rna = [entity for kind, entity in entities if kind == "rnaSequence"]
+        polymers += [read_rna(entity, _ALIGNMENT_KEYS, str(number)) for number, entity in enumerate(rna, 1)]
         return ExportJob(job.text("name"), tuple(filter(None, polymers)), job.line)
 
     def _values(
@@ -241,39 +226,35 @@ class ProtenixDocument(JsonDocument):
 class OpenFold3Document(JsonDocument):
     """Queries of OpenFold3; alignments are in files named like those of its own search."""
 
-    def _split(self, content: Any) -> list[tuple[str | None, Any, int]]:
-        content = as_mapping(content, "the file", self.path, 1)
+    def _split(self, content: Any) -> Iterable[tuple[str, Any]]:
+        content = as_mapping(content, "the file", self.path)
         if "queries" not in content:
             raise content.error("no 'queries', as files of OpenFold3 have")
         log_unknown_keys(content, ("seeds", "queries"))
-        queries = as_mapping(content["queries"], "'queries'", self.path, content.line_of("queries"))
-        if not queries:
+        if not (queries := content.mapping("queries")):
             raise content.error("no query", "queries")
-        places = self._text.members(self._text.members(self._text.root)["queries"][0])
-        return [(name, query, places[name][0]) for name, query in queries.items()]
+        return queries.items()
 
-    def _read(self, name: str | None, job: MappingWithLines, start: int) -> ExportJob:
-        assert name is not None
+    def _read(self, name: str, job: MappingWithLines) -> ExportJob:
         log_unknown_keys(job, openfold3.QUERY_KEYS)
         without = next((key for key in ("use_msas", "use_main_msas") if job.get(key) is False), None)
-        places = self._text.elements(self._text.members(start)["chains"][0])
         polymers: list[DocumentPolymer | None] = []
-        for entity, place in zip(openfold3.query_chains(job), places, strict=True):
+        for entity in openfold3.query_chains(job):
             log_unknown_keys(entity, openfold3.CHAIN_KEYS)
             kind = entity.text("molecule_type").upper()
             if kind == "PROTEIN":
-                polymers.append(self._protein(entity, place, without))
+                polymers.append(self._protein(entity, without))
             elif kind == "RNA" and not without:
                 chain = read_chains(entity, "chain_ids")[0]
-                polymers.append(read_rna(entity, ("main_msa_file_paths",), chain, place))
+                polymers.append(read_rna(entity, ("main_msa_file_paths",), chain))
         return ExportJob(name, tuple(filter(None, polymers)), job.line)
 
-    def _protein(self, entity: MappingWithLines, place: int, without: str | None) -> DocumentPolymer:
+    def _protein(self, entity: MappingWithLines, without: str | None) -> DocumentPolymer:
         """Return a protein; `without` is the key that says that the query uses no alignments."""
         keys = ("main_msa_file_paths", "paired_msa_file_paths")
         own = without or next((key for key in keys if entity.get(key)), None)
         text, line = entity.text("sequence"), entity.line_of("sequence")
-        return read_protein(text, read_chains(entity, "chain_ids")[0], place, self.path, line, own)
+        return read_protein(text, read_chains(entity, "chain_ids")[0], entity.start, self.path, line, own)
 
     def _values(
         self, molecule: MoleculeKind, rows: ChainRows, name: str, files: AlignmentFiles

@@ -21,30 +21,6 @@ class JsonText:
     def __init__(self, text: str) -> None:
         self._text = text
         self._edits: dict[Span, str] = {}
-        # offset of the value of the whole file
-        self.root = self._skip(0)
-
-    def members(self, start: int) -> dict[str, Span]:
-        """Return the values of the object that begins at an offset, by their keys."""
-        spans = {}
-        index = self._skip(start + 1)
-        while self._text[index] != "}":
-            key, index = _DECODER.raw_decode(self._text, index)
-            begin = self._skip(self._skip(index) + 1)
-            _, end = _DECODER.raw_decode(self._text, begin)
-            spans[key] = begin, end
-            index = self._after_comma(end)
-        return spans
-
-    def elements(self, start: int) -> list[int]:
-        """Return the offsets of the values in the array that begins at an offset."""
-        offsets = []
-        index = self._skip(start + 1)
-        while self._text[index] != "]":
-            offsets.append(index)
-            _, end = _DECODER.raw_decode(self._text, index)
-            index = self._after_comma(end)
-        return offsets
 
     def set(self, start: int, values: Mapping[str, Any]) -> None:
         """Set values of the object that begins at an offset, which has at least one key.
@@ -52,7 +28,7 @@ class JsonText:
         The value of a key that it has is replaced; other keys are added at its end, with the same space
         before them as its first key has.
         """
-        members = self.members(start)
+        members = self._members(start)
         last = max(end for _, end in members.values())
         space = self._text[start + 1 : self._skip(start + 1)]
         added = ""
@@ -73,13 +49,22 @@ class JsonText:
             done = end
         return "".join([*parts, self._text[done:]])
 
+    def _members(self, start: int) -> dict[str, Span]:
+        """Return the values of the object that begins at an offset, by their keys."""
+        spans = {}
+        index = self._skip(start + 1)
+        while self._text[index] != "}":
+            key, index = _DECODER.raw_decode(self._text, index)
+            begin = self._skip(self._skip(index) + 1)
+            _, end = _DECODER.raw_decode(self._text, begin)
+            spans[key] = begin, end
+            index = self._skip(end)
+            if self._text[index] == ",":
+                index = self._skip(index + 1)
+        return spans
+
     def _skip(self, index: int) -> int:
         """Return the offset of the next character that is not space."""
         match = _SPACE.match(self._text, index)
         assert match is not None
         return match.end()
-
-    def _after_comma(self, index: int) -> int:
-        """Return the offset of the next element, or of the bracket that ends the list."""
-        index = self._skip(index)
-        return self._skip(index + 1) if self._text[index] == "," else index

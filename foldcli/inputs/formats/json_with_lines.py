@@ -28,13 +28,14 @@ class MappingWithLines(dict[str, Any]):
         path: the file, for errors.
         line: 1-based line where the mapping begins.
         lines: 1-based line of each key.
+        start: offset in the file's text where it begins.
     """
 
     def __init__(
-        self, content: Iterable[tuple[str, Any]], path: str, line: int, lines: Mapping[str, int]
+        self, content: Iterable[tuple[str, Any]], path: str, line: int, lines: Mapping[str, int], start: int
     ) -> None:
         super().__init__(content)
-        self.path, self.line, self._lines = path, line, lines
+        self.path, self.line, self._lines, self.start = path, line, lines, start
 
     def line_of(self, key: str) -> int:
         """Return the line of a key, or that of the mapping if it lacks the key."""
@@ -140,9 +141,9 @@ def parse_json_with_lines(data: bytes, path: str) -> Any:
         object_lines = iter(_object_lines(text, path))
 
         def create(pairs: list[tuple[str, Any]]) -> MappingWithLines:
-            line, keys = next(object_lines)
+            start, line, keys = next(object_lines)
             _check_repeated_keys(keys, path)
-            return MappingWithLines(pairs, path, line, dict(keys))
+            return MappingWithLines(pairs, path, line, dict(keys), start)
 
         return json.loads(text, object_pairs_hook=create)
     except json.JSONDecodeError as error:
@@ -152,21 +153,21 @@ def parse_json_with_lines(data: bytes, path: str) -> Any:
         raise InputError("nested too deeply", path) from None
 
 
-def _object_lines(text: str, path: str) -> list[tuple[int, list[tuple[str, int]]]]:
-    """Return the line and the (key, line) pairs of every object in valid JSON, ordered by their ends."""
-    objects: list[tuple[int, list[tuple[str, int]]]] = []
-    open_brackets: list[tuple[str, int, list[tuple[str, int]]]] = []
+def _object_lines(text: str, path: str) -> list[tuple[int, int, list[tuple[str, int]]]]:
+    """Return offset, line and (key, line) pairs of every object in valid JSON, ordered by their ends."""
+    objects: list[tuple[int, int, list[tuple[str, int]]]] = []
+    open_brackets: list[tuple[int, int, list[tuple[str, int]]]] = []
     line, last_string = 1, ("", 0)
     for match in _TOKEN.finditer(text):
         token = match[0]
         if token == "\n":
             line += 1
         elif token in "{[":
-            open_brackets.append((token, line, []))
+            open_brackets.append((match.start(), line, []))
         elif token in "}]":
-            bracket, start_line, keys = open_brackets.pop()
-            if bracket == "{":
-                objects.append((start_line, keys))
+            opened = open_brackets.pop()
+            if token == "}":
+                objects.append(opened)
         elif token == ":":
             open_brackets[-1][2].append((json.loads(last_string[0]), last_string[1]))
         else:
@@ -197,8 +198,8 @@ def parse_yaml_with_lines(data: bytes, path: str) -> Any:
         def construct_mapping(self, node: Any, deep: bool = False) -> MappingWithLines:
             keys = [(str(key.value), key.start_mark.line + 1) for key, _ in node.value]
             _check_repeated_keys(keys, path)
-            content = super().construct_mapping(node, deep=True)
-            return MappingWithLines(content.items(), path, node.start_mark.line + 1, dict(keys))
+            content, mark = super().construct_mapping(node, deep=True), node.start_mark
+            return MappingWithLines(content.items(), path, mark.line + 1, dict(keys), mark.index)
 
         def construct_scalar(self, node: Any) -> str | None:
             if node.style is None and node.value in _YAML_NULL:

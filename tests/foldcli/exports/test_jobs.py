@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from foldcli.exports.json_text import JsonText
+from foldcli.inputs.formats.json_with_lines import parse_json_with_lines
 from tests.command_process import command_environment, run_foldcli
 from tests.foldcli.exports.conftest import GB1, JOBS, UBIQUITIN, Family
 
@@ -372,11 +373,9 @@ def test_rna_and_proteins_are_not_mixed(family: Family, export_cache: Path, tmp_
 
 
 def test_json_text_is_edited_in_place() -> None:
-    text = JsonText('{ "a" : [ {"x":1e5,"y":null}, {} ],"b":{"c":"}"} }')
-    members = text.members(text.root)
-    assert list(members) == ["a", "b"]
-    first, second = text.elements(members["a"][0])
-    assert text.members(second) == {}
-    text.set(first, {"y": "é", "z": [1]})
-    text.set(members["b"][0], {"d": 2})
+    content = '{ "a" : [ {"x":1e5,"y":null}, {} ],"b":{"c":"}"} }'
+    text, parsed = JsonText(content), parse_json_with_lines(content.encode(), "job.json")
+    assert [content[each.start] for each in (parsed, *parsed["a"], parsed["b"])] == ["{"] * 4
+    text.set(parsed["a"][0].start, {"y": "é", "z": [1]})
+    text.set(parsed["b"].start, {"d": 2})
     assert text.edited() == '{ "a" : [ {"x":1e5,"y":"\\u00e9", "z": [1]}, {} ],"b":{"c":"}", "d": 2} }'
