@@ -11,13 +11,14 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from features.cache.cache import FeatureCache, cache_key, read_entry
+from features.cache.cache import FeatureCache, cache_key
 from features.cache.entry import (
     CorruptEntryError,
     corrupt_entry_errors,
     entry_keys,
     entry_path,
     is_complex_entry,
+    read_entry,
     read_entry_metadata,
 )
 from features.complexes.cache import add_rows, complex_key, features_to_rows
