@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeAlias
 
-from features.assembly.job import MoleculeJob, Polymer
+from features.assembly.job import MoleculeJob
 from foldcli.inputs.complexes import Complex, name_chains
 from foldcli.inputs.formats.alphafold3 import list_jobs, read_job
 from foldcli.inputs.formats.boltz import parse_boltz_job
@@ -75,7 +75,7 @@ def _query(name: str, read: Callable[[], MoleculeJob], profile: Profile) -> Fast
     header = make_identifier(name)
     try:
         job = read()
-        polymers = [each for each in job.entities if isinstance(each, Polymer) for _ in each.chains]
+        polymers = [each for each in job.polymers() for _ in each.chains]
         if len(polymers) > 1 and any(each.paired is not None for each in polymers):
             raise OtherContent("a paired alignment (pairedMsa)", job.path, job.line)
     except OtherContent as error:

@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
-import numpy as np
-
 from features.assembly.job import Bond, BondedAtom, Modification, MoleculeJob
 from features.chemistry.residue_classes import MoleculeKind
 from foldcli.inputs.formats.json_with_lines import MappingWithLines, decode_utf8
@@ -267,22 +265,3 @@ def check_query(alignment: Alignment | None, sequence: str, path: str, line: int
     if alignment is not None and alignment.query != sequence:
         raise InputError("the first row of the chain's alignment differs from its sequence", path, line)
     return alignment
-
-
-def join_alignments(alignments: list[Alignment]) -> Alignment:
-    """Return the rows of several alignments of one query, one below the other.
-
-    Raises:
-        InputError: they have different queries.
-    """
-    for alignment in alignments[1:]:
-        if alignment.query != alignments[0].query:
-            raise InputError(
-                "the first row differs from that of the chain's other alignment", alignment.source
-            )
-    return Alignment(
-        tuple(name for alignment in alignments for name in alignment.names),
-        np.concatenate([alignment.letters for alignment in alignments]),
-        np.concatenate([alignment.deletions for alignment in alignments]),
-        alignments[0].source,
-    )

@@ -12,7 +12,6 @@ from foldcli.inputs.formats.job_fields import (
     check_chains,
     check_query,
     find_named_file,
-    join_alignments,
     query_alignment,
     raise_error,
     read_bond,
@@ -23,7 +22,8 @@ from foldcli.inputs.formats.job_fields import (
     read_sequence,
 )
 from foldcli.inputs.formats.json_with_lines import MappingWithLines, as_mapping
-from msa.alignments.files import Alignment
+from msa.alignments.files import Alignment, join_alignments
+from msa.base.errors import InputError
 from msa.io.compression import list_folder
 
 QUERY_KEYS = (
@@ -144,8 +144,11 @@ def _alignment(
         return None
     files = [file for name in sorted(_file_names(chain, key)) for file in _files_of(chain.path, name)]
     line = chain.line_of(key)
-    alignment = join_alignments([read_named_alignment(chain.path, file, line) for file in files])
-    return check_query(alignment, sequence, chain.path, chain.line_of("sequence"))
+    alignments = [read_named_alignment(chain.path, file, line) for file in files]
+    for each in alignments[1:]:
+        if each.query != alignments[0].query:
+            raise InputError("the first row differs from that of the chain's other alignment", each.source)
+    return check_query(join_alignments(alignments), sequence, chain.path, chain.line_of("sequence"))
 
 
 def _file_names(chain: MappingWithLines, key: str) -> list[str]:
