@@ -30,7 +30,7 @@ from foldcli.inputs.names import FASTA_SUFFIXES, file_safe_name, list_files
 from foldcli.inputs.queries import name_of_file
 from foldcli.logs import logger
 from foldcli.paths import check_writable_folder, make_writable_folder
-from foldcli.pipeline.prepare.template_stage import TemplateStage, open_library
+from foldcli.pipeline.prepare.template_stage import TemplateStage
 from foldcli.pipeline.search.chain_search import LARGE_BATCH, ChainSearch, ChainSearchResult, ChainStore
 from foldcli.pipeline.search.stage import SearchStage
 from foldcli.pipeline.search.stores import CacheStore
@@ -109,14 +109,6 @@ class _Target:
     def record_path(self) -> Path:
         """Path of the record of the finished file; hidden, because programs read all files of a folder."""
         return self.path.with_name(f".{self.path.name}.done")
-
-
-def export_with_library(
-    export: ExportRun, library: Sequence[Path | None], threads: int, folder: Path
-) -> None:
-    """Export jobs with the templates of a library; `library` is empty or that of `open_library`."""
-    templates = open_library(library[0], threads) if library else None
-    export_jobs(replace(export, templates=templates), folder)
 
 
 def export_jobs(export: ExportRun, folder: Path) -> None:
