@@ -10,7 +10,7 @@ import contextlib
 import errno
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +23,6 @@ from features.cache.entry import (
     CacheEntry,
     CorruptEntryError,
     encode_entry,
-    entry_keys,
     entry_path,
     read_entry,
 )
@@ -71,10 +70,6 @@ class FeatureCache:
     def path(self, key: str) -> Path:
         """Return the path of a key's entry, which need not exist."""
         return entry_path(self.root, key)
-
-    def keys(self) -> Iterator[str]:
-        """Yield the keys of all entries, sorted."""
-        return entry_keys(self.root)
 
     def store(self, key: str, features: Mapping[str, np.ndarray], sources: Sequence[str | None] = ()) -> Path:
         """Write an entry atomically, replacing an existing one, and return its path.

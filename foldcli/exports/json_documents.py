@@ -2,6 +2,8 @@
 
 import codecs
 import hashlib
+import json
+import re
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -22,7 +24,6 @@ from foldcli.exports.document import (
     read_protein,
     read_rna,
 )
-from foldcli.exports.json_text import JsonText
 from foldcli.exports.templates import template_entries
 from foldcli.inputs.formats import alphafold3, openfold3
 from foldcli.inputs.formats.job_fields import Refuse, read_chains, read_entities
@@ -36,6 +37,8 @@ from foldcli.logs import logger
 from msa.alignments.complex_a3m import A3mRow
 from msa.base.errors import InputError
 
+_SPACE = re.compile(r"[ \t\r\n]*")
+_DECODER = json.JSONDecoder()
 _ALIGNMENT_KEYS = ("unpairedMsa", "unpairedMsaPath", "pairedMsa", "pairedMsaPath")
 _ALPHAFOLD3_KEYS = dict.fromkeys(("protein", "rna", "dna"), alphafold3.POLYMER_KEYS) | {
     "ligand": alphafold3.LIGAND_KEYS
@@ -285,3 +288,63 @@ def _pairs_by_name(rows: ChainRows) -> str:
         for number, row in rows.pairs()
     ]
     return a3m_text([rows.query, *pairs]) if pairs else ""
+
+
+class JsonText:
+    """The text of a valid JSON file, and the edits to make in it; all else stays as it was, byte for byte.
+
+    Args:
+        text: the text, which `foldcli.inputs.formats.json_with_lines.parse_json_with_lines` accepts.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        # by the offsets of the first character and of the one behind the last
+        self._edits: dict[tuple[int, int], str] = {}
+
+    def set(self, start: int, values: Mapping[str, Any]) -> None:
+        """Set values of the object that begins at an offset, which has at least one key.
+
+        The value of a key that it has is replaced; other keys are added at its end, with the same space
+        before them as its first key has.
+        """
+        members = self._members(start)
+        last = max(end for _, end in members.values())
+        space = self._text[start + 1 : self._skip(start + 1)]
+        added = ""
+        for key, value in values.items():
+            text = json.dumps(value)
+            if key in members:
+                self._edits[members[key]] = text
+            else:
+                added += f",{space if chr(10) in space else ' '}{json.dumps(key)}: {text}"
+        if added:
+            self._edits[last, last] = added
+
+    def edited(self) -> str:
+        """Return the text with all edits."""
+        parts, done = [], 0
+        for (start, end), text in sorted(self._edits.items()):
+            parts += [self._text[done:start], text]
+            done = end
+        return "".join([*parts, self._text[done:]])
+
+    def _members(self, start: int) -> dict[str, tuple[int, int]]:
+        """Return the ends of the values, by their keys, of the object that begins at an offset."""
+        spans = {}
+        index = self._skip(start + 1)
+        while self._text[index] != "}":
+            key, index = _DECODER.raw_decode(self._text, index)
+            begin = self._skip(self._skip(index) + 1)
+            _, end = _DECODER.raw_decode(self._text, begin)
+            spans[key] = begin, end
+            index = self._skip(end)
+            if self._text[index] == ",":
+                index = self._skip(index + 1)
+        return spans
+
+    def _skip(self, index: int) -> int:
+        """Return the offset of the next character that is not space."""
+        match = _SPACE.match(self._text, index)
+        assert match is not None
+        return match.end()

@@ -32,7 +32,6 @@ from foldcli.logs import logger
 from foldcli.paths import check_writable_folder, make_writable_folder
 from foldcli.pipeline.prepare.template_stage import TemplateStage
 from foldcli.pipeline.search.chain_search import LARGE_BATCH, ChainSearch, ChainSearchResult, ChainStore
-from foldcli.pipeline.search.stage import SearchStage
 from foldcli.pipeline.search.stores import CacheStore
 from foldcli.pipeline.targets.alignment_request import AlignmentRequest
 from foldcli.pipeline.targets.locks import TargetLocks
@@ -135,7 +134,10 @@ def export_jobs(export: ExportRun, folder: Path) -> None:
         make_writable_folder(folder)
         remove_abandoned_files(folder)
         requests = {molecule: stage.request for molecule, stage in stages.items()}
-        stores = {molecule: _store(run, stage) for molecule, stage in stages.items()}
+        assert run.cache is not None
+        stores = {
+            molecule: ChainStore(CacheStore(run.cache, request)) for molecule, request in requests.items()
+        }
         failures.expect(sum(len(target.document.jobs) for _, target in targets))
         unfinished = [target for _, target in targets if not _is_finished(export, target, requests)]
         with TargetLocks(Event()) as locks:
@@ -147,11 +149,6 @@ def export_jobs(export: ExportRun, folder: Path) -> None:
                 searched = _search(searched, molecule, search)
             _write_targets(export, unfinished, searched, stores, failures)
     failures.finish()
-
-
-def _store(run: SearchRun, stage: SearchStage) -> ChainStore:
-    assert run.cache is not None
-    return ChainStore(CacheStore(run.cache, stage.request))
 
 
 def _search(

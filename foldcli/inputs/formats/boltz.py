@@ -6,6 +6,7 @@ from dataclasses import replace
 from features.assembly.job import Bond, Entity, Ligand, MoleculeJob, OwnTemplate, Polymer
 from features.chemistry.residue_classes import MoleculeKind
 from foldcli.inputs.formats.job_fields import (
+    POLYMERS,
     OtherContent,
     check_query,
     find_named_file,
@@ -26,7 +27,6 @@ from msa.io.compression import read_bytes
 
 JOB_KEYS = ("version", "sequences", "constraints", "templates", "properties")
 _UNSUPPORTED = {"properties": "properties such as affinity"}
-_POLYMERS = {"protein": MoleculeKind.PROTEIN, "rna": MoleculeKind.RNA, "dna": MoleculeKind.DNA}
 POLYMER_KEYS = ("id", "sequence", "msa", "modifications", "cyclic")
 LIGAND_KEYS = ("id", "ccd", "smiles")
 _TEMPLATE_KEYS = ("cif", "pdb", "chain_id", "template_id", "force", "threshold")
@@ -66,7 +66,7 @@ def _other_content(content: MappingWithLines, items: list[tuple[str, MappingWith
     for kind, entity in items:
         if kind in _OTHER_KINDS:
             yield _OTHER_KINDS[kind]
-        elif kind in _POLYMERS:
+        elif kind in POLYMERS:
             yield from other_content_of_protein(entity)
             file = str(entity.get("msa"))
             if file in ("empty", "0"):
@@ -128,8 +128,8 @@ def _templated_chains(template: MappingWithLines, proteins: Mapping[str, Polymer
 
 def _entity(kind: str, entity: MappingWithLines, free_names: Iterator[str]) -> Entity:
     """Return a polymer or a ligand."""
-    if kind in _POLYMERS:
-        return _polymer(_POLYMERS[kind], entity, free_names)
+    if kind in POLYMERS:
+        return _polymer(POLYMERS[kind], entity, free_names)
     if kind != "ligand":
         raise entity.error(f"unknown kind of chain {kind!r}")
     entity.check_keys(LIGAND_KEYS)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from features.assembly.job import Entity, Ligand, MoleculeJob, Polymer
 from features.chemistry.residue_classes import MoleculeKind
 from foldcli.inputs.formats.job_fields import (
+    POLYMERS,
     Refuse,
     check_query,
     clean_polymer,
@@ -20,8 +21,7 @@ from model.chains import iterate_chain_names
 from msa.base.errors import InputError
 from msa.io.fasta import clean_header, first_word
 
-_POLYMERS = {"protein": MoleculeKind.PROTEIN, "rna": MoleculeKind.RNA, "dna": MoleculeKind.DNA}
-_KINDS = (*_POLYMERS, "ccd", "smiles")
+_KINDS = (*POLYMERS, "ccd", "smiles")
 _NAMES = rf"(?:{'|'.join(_KINDS)})"
 _BOLTZ_HEADER = re.compile(rf"[ \t]*([^|\s]+)[ \t]*\|[ \t]*({_NAMES})[ \t]*(?:\|([^\r\n]*))?", re.IGNORECASE)
 _CHAI_HEADER = re.compile(
@@ -157,9 +157,9 @@ def _joined_job(record: TextRecord, path: str) -> MoleculeJob:
 
 def _entity(kind: str, text: str, chains: tuple[str, ...], path: str, line: int) -> Entity:
     """Return a polymer or a ligand."""
-    if kind in _POLYMERS:
-        sequence = clean_polymer(text, _POLYMERS[kind], path, line)
-        return Polymer(_POLYMERS[kind], sequence, chains, line=line)
+    if kind in POLYMERS:
+        sequence = clean_polymer(text, POLYMERS[kind], path, line)
+        return Polymer(POLYMERS[kind], sequence, chains, line=line)
     content = "".join(text.split())
     if not content:
         raise InputError(f"no {kind}", path, line)

@@ -1,5 +1,6 @@
 """Values of the keys of job files, checked: text, numbers, chain ids, sequences, alignments and bonds."""
 
+import contextlib
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -25,6 +26,7 @@ _FLAGS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "o
 # the largest seeds that AlphaFold 3 takes
 _MAX_SEED = 2**32
 _SEED = re.compile("[0-9]{1,10}")
+POLYMERS = {"protein": MoleculeKind.PROTEIN, "rna": MoleculeKind.RNA, "dna": MoleculeKind.DNA}
 _NUCLEOTIDES = {MoleculeKind.RNA: frozenset("ACGUN"), MoleculeKind.DNA: frozenset("ACGTN")}
 
 
@@ -44,19 +46,21 @@ def read_chains(entity: MappingWithLines, key: str) -> tuple[str, ...]:
     return tuple(names)
 
 
+def named_paths(path: str, name: str) -> list[Path]:
+    """Return the places where a file or folder may be that a job names; see `find_named_file`."""
+    return [Path(name)] if path == "-" else [Path(path).parent / name, Path(name)]
+
+
 def find_named_file(path: str, name: str, description: str, line: int) -> Path:
     """Return a file that a job names, relative to the folder of the job file or to the current folder.
 
     Raises:
         InputError: there is no such file.
     """
-    candidates = (Path(path).parent / name, Path(name)) if path != "-" else (Path(name),)
-    for candidate in candidates:
-        try:
+    for candidate in named_paths(path, name):
+        with contextlib.suppress(OSError, ValueError):  # such as a name that is too long
             if candidate.is_file():
                 return candidate
-        except (OSError, ValueError):  # such as a name that is too long
-            continue
     raise InputError(f"{description} not found: {name:.200}", path, line)
 
 

@@ -1,7 +1,6 @@
 """Queries in JSON for OpenFold3."""
 
 import contextlib
-from pathlib import Path
 from typing import Any
 
 from features.assembly.job import Entity, Ligand, Modification, MoleculeJob, OwnTemplate, Polymer
@@ -12,6 +11,7 @@ from foldcli.inputs.formats.job_fields import (
     check_chains,
     check_query,
     find_named_file,
+    named_paths,
     query_alignment,
     raise_error,
     read_bond,
@@ -167,7 +167,7 @@ def _uses(query: MappingWithLines, kind: str) -> bool:
 
 def _files_of(path: str, name: str) -> list[str]:
     """Return the alignment files of a folder that a chain names, or the name itself."""
-    for folder in (Path(path).parent / name, Path(name)) if path != "-" else (Path(name),):
+    for folder in named_paths(path, name):
         with contextlib.suppress(OSError, ValueError):  # such as a name that is too long
             if folder.is_dir():
                 return sorted(str(file.absolute()) for file in list_folder(folder)) or [name]

@@ -11,7 +11,7 @@ from features.alphafold2.deterministic import make_features
 from features.alphafold2.sampling import SamplingSettings, sample_features
 from features.cache import cache as cache_module
 from features.cache.cache import FeatureCache, cache_key
-from features.cache.entry import CorruptEntryError, read_entry, read_entry_metadata
+from features.cache.entry import CorruptEntryError, entry_keys, read_entry, read_entry_metadata
 from foldcli.pipeline.prepare.cached_features import load_or_make_features
 from foldcli.pipeline.targets.settings import FeatureSettings
 from msa.alignments.files import Alignment, parse_alignment, read_alignment
@@ -40,7 +40,7 @@ def test_stored_features_round_trip(data_dir: Path, tmp_path: Path) -> None:
         assert path == tmp_path / "c" / key[:2] / f"{key}.safetensors"
         assert_same(cache.load(key), features)
         assert_same(read_entry(path), features)
-    assert len(list(cache.keys())) == 3
+    assert len(list(entry_keys(cache.root))) == 3
 
 
 def test_sampling_from_the_cache_equals_sampling_from_the_alignment(data_dir: Path, tmp_path: Path) -> None:

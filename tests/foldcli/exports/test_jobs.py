@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from foldcli.exports.json_text import JsonText
+from foldcli.exports.json_documents import JsonText
 from foldcli.inputs.formats.json_with_lines import parse_json_with_lines
 from tests.command_process import command_environment, run_foldcli
 from tests.foldcli.exports.conftest import GB1, JOBS, UBIQUITIN, Family
