@@ -9,7 +9,7 @@ from features.assembly.job import Bond, BondedAtom, Ligand, MoleculeJob, Polymer
 from features.assembly.tokens import build_tokens
 from features.chemistry.conformers import ConformerGenerator
 from features.chemistry.residue_classes import MoleculeKind
-from foldcli.inputs.molecules.fasta import parse_fasta_jobs
+from foldcli.inputs.formats.fasta import parse_fasta_jobs
 from foldcli.outputs.all_atom.structure import build_structure
 from model.prediction import AllAtomScores, Prediction
 from model.structure import Structure

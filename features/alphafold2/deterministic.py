@@ -122,11 +122,16 @@ def _species_rows(
 
 def column_profile(msa: np.ndarray) -> np.ndarray:
     """Return the frequency of each code in each column: float32 [R, 22]."""
-    rows, length = msa.shape
-    counts = np.zeros(length * NUM_CODES, np.int64)
-    offsets = np.arange(length) * NUM_CODES
+    return column_counts(msa, NUM_CODES).astype(np.float32) / np.float32(len(msa))
+
+
+def column_counts(codes: np.ndarray, count: int) -> np.ndarray:
+    """Return how often each code, 0 to `count` - 1, occurs in each column of int [M, R]: int64 [R, count]."""
+    rows, length = codes.shape
+    counts = np.zeros(length * count, np.int64)
+    offsets = np.arange(length) * count
     step = max(1, _BLOCK // length)
     for start in range(0, rows, step):
-        bins = offsets + msa[start : start + step]
+        bins = offsets + codes[start : start + step]
         counts += np.bincount(bins.reshape(-1), minlength=len(counts))
-    return counts.reshape(length, NUM_CODES).astype(np.float32) / np.float32(rows)
+    return counts.reshape(length, count)

@@ -5,7 +5,7 @@ Jumper et al. 2021, Supplementary Information 1.2.6 to 1.2.9. Rows are not padde
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
@@ -70,33 +70,11 @@ class SamplingSettings:
         return varies or rows > self.sampled_rows
 
 
-class Draws(Protocol):
-    """The random choices of one iteration; the methods are called in this order.
-
-    All of AlphaFold2's random choices about the MSA go through this interface, so that tests can substitute
-    the choices of another program.
-    """
-
-    def sample_order(self, count: int) -> np.ndarray:
-        """Return a permutation of 0 to count − 1: the order of all rows except the query."""
-
-    def mask_positions(self, rows: int, length: int) -> np.ndarray:
-        """Return uniform numbers in [0, 1), [rows, length]; below the masked fraction means masked."""
-
-    def replacements(self, probabilities: np.ndarray, masked: np.ndarray) -> np.ndarray:
-        """Draw the codes of the masked positions.
-
-        Args:
-            probabilities: float64 [masked positions, 23], each row with sum 1.
-            masked: bool [rows, length], the masked positions.
-        """
-
-    def extra_order(self, count: int) -> np.ndarray:
-        """Return a permutation of 0 to count − 1: the order of the rows that were not sampled."""
-
-
 class PhiloxDraws:
-    """Random choices that depend only on seed and iteration, and are the same on every machine.
+    """The random choices of an iteration, which depend only on it and the seed; the same on every machine.
+
+    The methods are called in their order. All of AlphaFold2's random choices about the MSA are among them, so
+    that tests can substitute those of another program.
 
     Uses the raw 64-bit output of Philox-4x64, which NumPy guarantees not to change. Seed and iteration are
     its key. Each kind of choice has its own counter range, so that none affects another.
@@ -124,22 +102,27 @@ class PhiloxDraws:
         return np.argsort(self._raw(stream, count), kind="stable")
 
     def sample_order(self, count: int) -> np.ndarray:
-        """Return the order of all rows except the query; see `Draws`."""
+        """Return a permutation of 0 to count − 1: the order of all rows except the query."""
         return self._permutation(self._SAMPLE, count)
 
     def mask_positions(self, rows: int, length: int) -> np.ndarray:
-        """Return uniform numbers that decide which positions are masked; see `Draws`."""
+        """Return uniform numbers in [0, 1), [rows, length]; below the masked fraction means masked."""
         return self._uniform(self._POSITIONS, rows * length).reshape(rows, length)
 
     def replacements(self, probabilities: np.ndarray, masked: np.ndarray) -> np.ndarray:
-        """Draw the codes of the masked positions; see `Draws`."""
+        """Draw the codes of the masked positions.
+
+        Args:
+            probabilities: float64 [masked positions, 23], each row with sum 1.
+            masked: bool [rows, length], the masked positions.
+        """
         cumulative = np.cumsum(probabilities, axis=1)
         thresholds = self._uniform(self._REPLACEMENTS, len(cumulative)) * cumulative[:, -1]
         # the first code whose cumulative probability exceeds the threshold, so never one with probability 0
         return np.argmax(cumulative > thresholds[:, None], axis=1)
 
     def extra_order(self, count: int) -> np.ndarray:
-        """Return the order of the rows that were not sampled; see `Draws`."""
+        """Return a permutation of 0 to count − 1: the order of the rows that were not sampled."""
         return self._permutation(self._EXTRA, count)
 
 
@@ -217,7 +200,7 @@ def mask_columns(features: Mapping[str, np.ndarray], fraction: float, seed: int)
 def sample_iteration(
     features: Mapping[str, np.ndarray],
     settings: SamplingSettings,
-    draws: Draws,
+    draws: PhiloxDraws,
     msa_feat: np.ndarray | None = None,
 ) -> dict[str, np.ndarray]:
     """Compute the network's inputs of one iteration; see `sample_features`.
@@ -260,7 +243,7 @@ def sample_iteration(
 
 
 def _mask(
-    msa: np.ndarray, profile: np.ndarray, fraction: float, draws: Draws
+    msa: np.ndarray, profile: np.ndarray, fraction: float, draws: PhiloxDraws
 ) -> tuple[np.ndarray, np.ndarray]:
     """Replace masked positions by a residue of the profile, a uniform one, themselves, or the mask code.
 

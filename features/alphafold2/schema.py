@@ -9,7 +9,7 @@ from msa.base.network_inputs import UNCHANGING
 # part of each cache key; increased when the meaning of a cached feature changes
 SCHEMA_VERSION = 1
 # increased when the file format of an entry changes; the path stays the same, so older entries are replaced
-FORMAT_VERSION = 4
+FORMAT_VERSION = 5
 
 # Features that depend only on the alignment and the templates: name → dtype and shape (N residues, M
 # distinct rows, P rows of known species, T templates). "uint*" is the narrowest of uint8, uint16 and uint32
@@ -37,5 +37,4 @@ CACHED_COMPLEX = {
     "row_entity": ("int32", "M"),
     "msa": ("int8", "M N"),
     "deletion_matrix": ("uint*", "M N"),
-    "hhblits_profile": ("float32", "N 22"),
 }

@@ -5,20 +5,19 @@ relation to the other chains' rows. DNA, ligands and chains without alignment ha
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
+from features.alphafold2.deterministic import column_counts
 from features.alphafold3.tokens import one_hot
 from features.assembly.atoms import Atoms, MoleculeChain
 from features.assembly.job import Polymer
 from features.assembly.tokens import Tokens
 from features.chemistry.residue_classes import CLASSES, GAP, MoleculeKind, alignment_classes
-from msa.alignments.files import Alignment
+from msa.alignments.files import Alignment, join_alignments
 from msa.base.errors import InputError
 
-# letters counted at a time, which limits memory
-_BLOCK = 1 << 20
 _ALIGNED_KINDS = (MoleculeKind.PROTEIN, MoleculeKind.RNA)
 
 
@@ -30,26 +29,6 @@ class AlignmentLimits:
     paired_rows: int = 8191
     paired_read: int = 8192
     unpaired_read: int = 16384
-
-
-@dataclass(frozen=True, eq=False)
-class _Rows:
-    """Rows of an alignment.
-
-    Attributes:
-        letters: uint8 [M, R].
-        deletions: integers [M, R].
-    """
-
-    letters: np.ndarray = field(repr=False)
-    deletions: np.ndarray = field(repr=False)
-
-    def take(self, rows: np.ndarray | slice) -> "_Rows":
-        """Return some of the rows."""
-        return _Rows(self.letters[rows], self.deletions[rows])
-
-    def __len__(self) -> int:
-        return len(self.letters)
 
 
 def draw_rows(atoms: Atoms, limits: AlignmentLimits, source: np.random.RandomState) -> dict[str, np.ndarray]:
@@ -92,13 +71,11 @@ def alignment_features(
         stack = _stack(chain, atoms, limits, unpaired.take(rows[chain.name]))
         classes[: len(stack), columns] = table[stack.letters][:, residues]
         deletions[: len(stack), columns] = stack.deletions[:, residues]
-        profile[columns] = _frequencies(table[everything.letters])[residues]
+        counts = column_counts(table[everything.letters], CLASSES)
+        profile[columns] = counts[residues] / len(everything)
         deletion_mean[columns] = everything.deletions.mean(0)[residues]
-    angle = np.arctan(deletions.astype(np.float32) / np.float32(3))
-    return {
+    return deletion_features(deletions) | {
         "msa": one_hot(classes, CLASSES),
-        "has_deletion": (deletions != 0).astype(np.float32),
-        "deletion_value": angle * np.float32(2 / np.pi),
         "deletion_mean": deletion_mean.astype(np.float32),
         "profile": profile.astype(np.float32),
         "num_paired_seqs": np.array([1 + paired_count], np.int32),
@@ -106,16 +83,13 @@ def alignment_features(
     }
 
 
-def _frequencies(classes: np.ndarray) -> np.ndarray:
-    """Return the frequency of each class in each column of int [M, R]: float64 [R, 32]."""
-    rows, columns = classes.shape
-    counts = np.zeros(columns * CLASSES, np.int64)
-    offsets = np.arange(columns) * CLASSES
-    step = max(1, _BLOCK // columns)
-    for start in range(0, rows, step):
-        block = classes[start : start + step] + offsets
-        counts += np.bincount(block.ravel(), minlength=len(counts))
-    return counts.reshape(columns, CLASSES) / rows
+def deletion_features(deletions: np.ndarray) -> dict[str, np.ndarray]:
+    """Return the features of numbers of deletions, integers [S, T]."""
+    angle = np.arctan(deletions.astype(np.float32) / np.float32(3))
+    return {
+        "has_deletion": (deletions != 0).astype(np.float32),
+        "deletion_value": angle * np.float32(2 / np.pi),
+    }
 
 
 def _aligned_chains(atoms: Atoms) -> list[MoleculeChain]:
@@ -148,14 +122,14 @@ def _paired_count(atoms: Atoms, limits: AlignmentLimits) -> int:
     return counts.pop() if counts else 0
 
 
-def _rows(alignment: Alignment, chain: MoleculeChain, limit: int) -> _Rows:
+def _rows(alignment: Alignment, chain: MoleculeChain, limit: int) -> Alignment:
     """Return the first rows of a chain's alignment; raise InputError if it belongs to another sequence."""
     if alignment.query != (sequence := _sequence(chain)):
         reason = f"chain {chain.name}: the first row of its alignment differs from its sequence"
         if len(alignment.query) != len(sequence):
             reason += f" ({len(alignment.query):,} residues instead of {len(sequence):,})"
         raise InputError(reason, alignment.source)
-    return _Rows(alignment.letters[:limit], alignment.deletions[:limit])
+    return alignment.take(slice(limit))
 
 
 def _sequence(chain: MoleculeChain) -> str:
@@ -163,17 +137,17 @@ def _sequence(chain: MoleculeChain) -> str:
     return chain.entity.sequence
 
 
-def _paired(chain: MoleculeChain, atoms: Atoms, limits: AlignmentLimits) -> _Rows:
+def _paired(chain: MoleculeChain, atoms: Atoms, limits: AlignmentLimits) -> Alignment:
     """Return a chain's part of the paired rows: gaps for a chain without paired alignment."""
     assert isinstance(chain.entity, Polymer)
     count = _paired_count(atoms, limits)
     if chain.entity.paired is not None:
         return _rows(chain.entity.paired, chain, count)
     shape = (count, len(chain.entity.sequence))
-    return _Rows(np.full(shape, ord("-"), np.uint8), np.zeros(shape, np.int64))
+    return Alignment(("",) * count, np.full(shape, ord("-"), np.uint8), np.zeros(shape, np.int64))
 
 
-def _unpaired(chain: MoleculeChain, atoms: Atoms, limits: AlignmentLimits) -> tuple[_Rows, _Rows]:
+def _unpaired(chain: MoleculeChain, atoms: Atoms, limits: AlignmentLimits) -> tuple[Alignment, Alignment]:
     """Return the distinct rows of a chain's own alignment, and those of them that are not paired rows.
 
     A chain with a paired alignment only has its query as own alignment.
@@ -196,11 +170,8 @@ def _unpaired(chain: MoleculeChain, atoms: Atoms, limits: AlignmentLimits) -> tu
     return everything, everything.take(np.array(kept, np.int64))
 
 
-def _stack(chain: MoleculeChain, atoms: Atoms, limits: AlignmentLimits, unpaired: _Rows) -> _Rows:
+def _stack(chain: MoleculeChain, atoms: Atoms, limits: AlignmentLimits, unpaired: Alignment) -> Alignment:
     """Return a chain's query, paired rows and own rows, one below the other."""
-    query = np.frombuffer(_sequence(chain).encode(), np.uint8)[None]
-    parts = [_Rows(query, np.zeros(query.shape, np.int64)), _paired(chain, atoms, limits), unpaired]
-    return _Rows(
-        np.concatenate([part.letters for part in parts]),
-        np.concatenate([part.deletions.astype(np.int64) for part in parts]),
-    )
+    letters = np.frombuffer(_sequence(chain).encode(), np.uint8)[None]
+    query = Alignment(("",), letters, np.zeros(letters.shape, np.int64))
+    return join_alignments([query, _paired(chain, atoms, limits), unpaired])

@@ -54,7 +54,7 @@ def add_alignments(
 
 def _with_paired_rows(job: MoleculeJob, notes: list[str], settings: PairingSettings) -> AlignedJob:
     """Return a job with paired rows, if it has several distinct proteins with alignments and no such rows."""
-    proteins = _proteins(job)
+    proteins = job.proteins()
     if any(polymer.paired is not None for polymer in proteins):
         rows = max(len(polymer.paired) for polymer in proteins if polymer.paired is not None)
         return AlignedJob(job, tuple(notes), rows - 1)
@@ -73,14 +73,6 @@ def _with_paired_rows(job: MoleculeJob, notes: list[str], settings: PairingSetti
         for entity in job.entities
     )
     return AlignedJob(replace(job, entities=entities), tuple(notes), count)
-
-
-def _proteins(job: MoleculeJob) -> list[Polymer]:
-    return [
-        entity
-        for entity in job.entities
-        if isinstance(entity, Polymer) and entity.kind == MoleculeKind.PROTEIN
-    ]
 
 
 def _chains(polymer: Polymer) -> str:
@@ -131,7 +123,5 @@ def _with_pairs(polymer: Polymer, paired: Alignment, settings: PairingSettings) 
     """Return a polymer with its part of the paired rows, and its own rows unless only pairs are used."""
     alignment = polymer.alignment
     if settings.mode == "paired" and alignment is not None:
-        alignment = Alignment(
-            alignment.names[:1], alignment.letters[:1], alignment.deletions[:1], alignment.source
-        )
+        alignment = alignment.take(slice(1))
     return replace(polymer, alignment=alignment, paired=paired if len(paired) > 1 else None)

@@ -18,10 +18,11 @@ import numpy as np
 import safetensors.numpy
 import xxhash
 
+from features.alphafold3.alignments import deletion_features
 from features.alphafold3.inputs import Sample, Settings
 from features.alphafold3.templates import TemplateRows
 from features.assembly.atoms import build_atoms
-from features.assembly.job import MoleculeJob, Polymer
+from features.assembly.job import MoleculeJob
 from features.assembly.job_json import job_of_json, job_to_json
 from features.assembly.tokens import build_tokens
 from features.cache.entry import CorruptEntryError, corrupt_entry_errors, entry_path
@@ -55,10 +56,9 @@ def sample_key(job: MoleculeJob, settings: Settings, templates: TemplateRows | N
     options = {key: value for key, value in asdict(settings).items() if key != "max_tokens"}
     content = [FORMAT, SCHEMA_VERSION, job_to_json(job), options]
     digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode())
-    for entity in job.entities:
-        if isinstance(entity, Polymer):
-            for alignment in (entity.alignment, entity.paired):
-                _add_alignment(digest, alignment)
+    for polymer in job.polymers():
+        for alignment in (polymer.alignment, polymer.paired):
+            _add_alignment(digest, alignment)
     if templates is not None:
         for array in (templates.classes, templates.pseudo_beta, templates.frames):
             digest.update(f"{array.shape}\0".encode())
@@ -171,7 +171,7 @@ def _encode(features: Mapping[str, np.ndarray]) -> tuple[dict[str, np.ndarray], 
     constants: dict[str, Any] = {}
     deletions = np.rint(3 * np.tan(features["deletion_value"].astype(np.float64) * np.pi / 2))
     counted = {"has_deletion", "deletion_value"}
-    if any((_deletion_features(deletions)[name] != features[name]).any() for name in counted):
+    if any((deletion_features(deletions)[name] != features[name]).any() for name in counted):
         counted = set()
     else:
         arrays[_DELETIONS] = deletions.astype(np.min_scalar_type(int(deletions.max(initial=0))))
@@ -199,18 +199,9 @@ def _classes(one_hot: np.ndarray) -> np.ndarray:
     return result.reshape(shape)
 
 
-def _deletion_features(deletions: np.ndarray) -> dict[str, np.ndarray]:
-    """Return the features of numbers of deletions [S, T]; see `features.alphafold3.alignments`."""
-    angle = np.arctan(deletions.astype(np.float32) / np.float32(3))
-    return {
-        "has_deletion": (deletions != 0).astype(np.float32),
-        "deletion_value": angle * np.float32(2 / np.pi),
-    }
-
-
 def _decode(arrays: Mapping[str, np.ndarray], constants: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """Return the features of compact arrays; the inverse of `_encode`."""
-    counted = _deletion_features(arrays[_DELETIONS]) if _DELETIONS in arrays else {}
+    counted = deletion_features(arrays[_DELETIONS]) if _DELETIONS in arrays else {}
     tokens = len(arrays["token_index"]) if "token_index" in arrays else 1
     features = {}
     for name, (dtype, axes, _) in ALL_ATOM.items():

@@ -37,7 +37,9 @@ def template_features(tokens: Tokens, rows: TemplateRows | None, count: int) -> 
         count: number of templates, used when there are none.
     """
     if rows is None:
-        return _no_templates(count, len(tokens))
+        shape = count, len(tokens)
+        absent = np.full((*shape, 3, 3), np.nan)
+        rows = TemplateRows(np.full(shape, GAP), absent[..., 0], absent)
     same_chain = (tokens.chain[:, None] == tokens.chain).astype(np.float32)
     beta_mask = (~np.isnan(rows.pseudo_beta).any(-1)).astype(np.float32)
     frame_mask = (~np.isnan(rows.frames).any((-2, -1))).astype(np.float32)
@@ -47,17 +49,6 @@ def template_features(tokens: Tokens, rows: TemplateRows | None, count: int) -> 
         "template_restype": one_hot(rows.classes, CLASSES),
         "template_distogram": _distogram(rows.pseudo_beta, beta_mask, same_chain),
         "template_unit_vector": _directions(rows.frames, frame_mask, same_chain),
-    }
-
-
-def _no_templates(count: int, tokens: int) -> dict[str, np.ndarray]:
-    """Return the features of a job without templates: gaps, and zeros everywhere else."""
-    return {
-        "template_pseudo_beta_mask": np.zeros((count, tokens), np.float32),
-        "template_backbone_frame_mask": np.zeros((count, tokens), np.float32),
-        "template_restype": one_hot(np.full((count, tokens), GAP), CLASSES),
-        "template_distogram": np.zeros((count, tokens, tokens, len(_BIN_EDGES)), np.int8),
-        "template_unit_vector": np.zeros((count, tokens, tokens, 3), np.float32),
     }
 
 

@@ -22,10 +22,7 @@ def token_features(atoms: Atoms, tokens: Tokens) -> dict[str, np.ndarray]:
     return {
         "token_index": np.arange(len(tokens), dtype=np.int32),
         "restype": one_hot(classes, CLASSES),
-        "is_protein": (kind == MoleculeKind.PROTEIN).astype(np.int32),
-        "is_rna": (kind == MoleculeKind.RNA).astype(np.int32),
-        "is_dna": (kind == MoleculeKind.DNA).astype(np.int32),
-        "is_ligand": (kind == MoleculeKind.LIGAND).astype(np.int32),
+        **{f"is_{each.name.lower()}": (kind == each).astype(np.int32) for each in MoleculeKind},
         "is_atomized": tokens.is_atomized.astype(np.int32),
         "token_mask": np.ones(len(tokens), np.float32),
         "num_atoms_per_token": tokens.count.astype(np.int32),

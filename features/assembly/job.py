@@ -143,13 +143,17 @@ class MoleculeJob:
     path: str | None = None
     line: int | None = None
 
-    def proteins_to_search(self) -> tuple[Polymer, ...]:
+    def polymers(self) -> list[Polymer]:
+        """Return the proteins and nucleic acids."""
+        return [entity for entity in self.entities if isinstance(entity, Polymer)]
+
+    def proteins(self) -> list[Polymer]:
+        """Return the proteins."""
+        return [polymer for polymer in self.polymers() if polymer.kind == MoleculeKind.PROTEIN]
+
+    def proteins_to_search(self) -> list[Polymer]:
         """Return the proteins without an alignment of their own."""
-        return tuple(
-            entity
-            for entity in self.entities
-            if isinstance(entity, Polymer) and entity.kind == MoleculeKind.PROTEIN and not entity.has_rows
-        )
+        return [protein for protein in self.proteins() if not protein.has_rows]
 
     def place_of(self, entity: Entity) -> tuple[str | None, int | None]:
         """Return file and line of one of its molecules, for errors."""

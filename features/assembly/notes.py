@@ -4,7 +4,7 @@ import numpy as np
 
 from features.assembly.atoms import Atoms, MoleculeChain
 from features.assembly.job import Polymer
-from features.assembly.tokens import Tokens
+from features.assembly.tokens import Tokens, residue_starts
 from features.chemistry.components import one_letter_code
 
 _MAX_NAMED = 10
@@ -17,9 +17,7 @@ def describe_surprises(atoms: Atoms, tokens: Tokens) -> list[str]:
     These are letters without a residue, modifications of other residues, neighbours in a polymer and parts of
     a ligand that are not bonded, and bonds that the network does not see.
     """
-    starts = np.ones(len(atoms), bool)
-    starts[1:] = (np.diff(atoms.chain) != 0) | (np.diff(atoms.residue) != 0)
-    residue = np.cumsum(starts) - 1
+    residue = np.cumsum(residue_starts(atoms)) - 1
     ends = np.sort(residue[atoms.bonds], axis=1)
     bonded = set(map(tuple, ends[ends[:, 0] != ends[:, 1]].tolist()))
     notes: list[str] = []

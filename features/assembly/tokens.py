@@ -42,11 +42,11 @@ class Tokens:
 
 def build_tokens(atoms: Atoms) -> Tokens:
     """Return the tokens of a job's atoms."""
-    residue_starts = _residue_starts(atoms)
-    residue = np.cumsum(residue_starts) - 1
+    is_first = residue_starts(atoms)
+    residue = np.cumsum(is_first) - 1
     standard = np.isin(atoms.code.astype(str), STANDARD_CODES) & (atoms.kind != MoleculeKind.LIGAND)
     atomized = ~standard | np.isin(residue, _linked_residues(atoms, residue))
-    starts = np.flatnonzero(residue_starts | atomized)
+    starts = np.flatnonzero(is_first | atomized)
     count = np.diff([*starts, len(atoms)])
     atom_token = np.repeat(np.arange(len(starts)), count)
     entity, copy, rank = _chain_numbers(atoms)
@@ -81,18 +81,12 @@ class JobSize:
 def job_size(job: MoleculeJob) -> JobSize:
     """Return the size of a job, without conformers and searches."""
     atoms = build_atoms(job)
-    alignments = [
-        alignment
-        for entity in job.entities
-        if isinstance(entity, Polymer)
-        for alignment in (entity.alignment, entity.paired)
-        if alignment is not None
-    ]
-    rows = max(map(len, alignments), default=0)
+    alignments = [each for polymer in job.polymers() for each in (polymer.alignment, polymer.paired)]
+    rows = max((len(each) for each in alignments if each is not None), default=0)
     return JobSize(len(build_tokens(atoms)), len(atoms), len(atoms.chains), rows)
 
 
-def _residue_starts(atoms: Atoms) -> np.ndarray:
+def residue_starts(atoms: Atoms) -> np.ndarray:
     """Return whether an atom is the first of its residue: bool [A]."""
     starts = np.ones(len(atoms), bool)
     starts[1:] = (np.diff(atoms.chain) != 0) | (np.diff(atoms.residue) != 0)

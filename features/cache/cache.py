@@ -10,24 +10,21 @@ import contextlib
 import errno
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from features.alphafold2.deterministic import make_features
-from features.alphafold2.schema import CACHED, CACHED_COMPLEX, SCHEMA_VERSION
+from features.alphafold2.schema import SCHEMA_VERSION
 from features.cache.cleanup import remove_abandoned_once, temporary_prefix
-from features.cache.encoding import decode, encode
 from features.cache.entry import (
     FORMAT,
     CacheEntry,
     CorruptEntryError,
-    corrupt_entry_errors,
-    entry_keys,
+    encode_entry,
     entry_path,
-    pack_entry,
-    unpack_entry,
+    read_entry,
 )
 from msa.alignments.files import Alignment
 from msa.base.atomic import atomic_write, writing_cache
@@ -60,45 +57,6 @@ def cache_key(alignments: Sequence[Alignment]) -> str:
     return digest.hexdigest()
 
 
-def encode_entry(key: str, features: Mapping[str, np.ndarray], sources: Sequence[str | None]) -> bytes:
-    """Return the content of an entry's file; the same arguments give the same bytes.
-
-    Args:
-        key: result of `cache_key`.
-        features: all features in `features.alphafold2.schema.CACHED` or `CACHED_COMPLEX`.
-        sources: files that the features were computed from; None or "-" for other sources.
-
-    Raises:
-        ValueError: a feature is missing, or not in the schema.
-    """
-    schema = CACHED_COMPLEX if "row_entity" in features else CACHED
-    if mismatched := schema.keys() ^ features.keys():
-        raise ValueError(f"features do not match the schema: {', '.join(sorted(mismatched))}")
-    blocks, layout = encode(features)
-    name = features["domain_name"][0].decode(errors="replace")
-    return pack_entry(key, name, sources, blocks, layout)
-
-
-def read_entry(
-    path: str | os.PathLike[str], key: str | None = None, verify: bool = True
-) -> dict[str, np.ndarray]:
-    """Read the features in an entry's file, inside or outside a cache.
-
-    Args:
-        path: the file.
-        key: the key that the entry must have, or None to accept any.
-        verify: whether to compare the checksum. Without it, damage that leaves the entry readable is not
-            detected.
-
-    Raises:
-        CorruptEntryError: the entry is truncated, altered, foreign, or has another format version or key.
-    """
-    data = Path(path).read_bytes()
-    with corrupt_entry_errors(path):
-        blocks, layout = unpack_entry(data, key, verify)
-        return decode(blocks, layout)
-
-
 class FeatureCache:
     """A cache of deterministic features, keyed by their input's content.
 
@@ -112,10 +70,6 @@ class FeatureCache:
     def path(self, key: str) -> Path:
         """Return the path of a key's entry, which need not exist."""
         return entry_path(self.root, key)
-
-    def keys(self) -> Iterator[str]:
-        """Yield the keys of all entries, sorted."""
-        return entry_keys(self.root)
 
     def store(self, key: str, features: Mapping[str, np.ndarray], sources: Sequence[str | None] = ()) -> Path:
         """Write an entry atomically, replacing an existing one, and return its path.

@@ -1,7 +1,7 @@
 """Cache entries: the file format, and the listing of a cache's entries.
 
-An entry is a safetensors file of two blocks of bytes (`features.cache.encoding`). The metadata in its header
-describes the features, and starts with a checksum of all other bytes of the file.
+An entry is a safetensors file of one block of bytes: all features, compressed by zstd. The metadata in its
+header describes the features, and starts with a checksum of all other bytes of the file.
 
 This module does not import numba, so that a cache can be listed quickly.
 """
@@ -17,13 +17,15 @@ from typing import Any
 import numpy as np
 import safetensors.numpy
 import xxhash
+import zstandard
 
-from features.alphafold2.schema import FORMAT_VERSION
+from features.alphafold2.schema import CACHED, CACHED_COMPLEX, FORMAT_VERSION
 from msa.base.errors import InputError
 
 # key of the metadata that identifies a safetensors file as an entry, in every version of the format
 FORMAT = "foldcli.features"
 SUFFIX = ".safetensors"
+_BLOCK, _LEVEL = "features", 9
 # the eight bytes of the header's length are followed by this and the digits of the checksum
 _HEADER_START = b'{"__metadata__":{"%s":"{\\"xxh3_128\\": \\"' % FORMAT.encode()
 _CHECKSUM = slice(8 + len(_HEADER_START), 8 + len(_HEADER_START) + 32)
@@ -33,54 +35,85 @@ class CorruptEntryError(InputError):
     """A cache entry that is truncated, altered, foreign, or of another format version."""
 
 
-def pack_entry(
-    key: str, name: str, sources: Sequence[str | None], blocks: Mapping[str, bytes], layout: Mapping[str, Any]
-) -> bytes:
+def encode_entry(key: str, features: Mapping[str, np.ndarray], sources: Sequence[str | None]) -> bytes:
     """Return the content of an entry's file; the same arguments give the same bytes.
 
     Args:
-        key: the entry's key.
-        name: the query's header.
+        key: result of `features.cache.cache.cache_key`.
+        features: all features in `features.alphafold2.schema.CACHED` or `CACHED_COMPLEX`.
         sources: files that the features were computed from; None or "-" for other sources.
-        blocks: blocks of `features.cache.encoding.encode`.
-        layout: layout of `features.cache.encoding.encode`.
+
+    Raises:
+        ValueError: a feature is missing, or not in the schema.
     """
+    schema = CACHED_COMPLEX if "row_entity" in features else CACHED
+    if mismatched := schema.keys() ^ features.keys():
+        raise ValueError(f"features do not match the schema: {', '.join(sorted(mismatched))}")
+    # the widest types first, so that all tensors are aligned
+    names = sorted(features, key=lambda name: (-_alignment(features[name]), name))
     metadata = {
         "xxh3_128": "0" * 32,
         "version": FORMAT_VERSION,
         "key": key,
-        "name": name,
+        "name": features["domain_name"][0].decode(errors="replace"),
         "sources": [_absolute_path(source) for source in sources],
-        **layout,
+        "tensors": {name: [features[name].dtype.str, list(features[name].shape)] for name in names},
     }
-    arrays = {name: np.frombuffer(block, np.uint8) for name, block in blocks.items()}
+    tensors = b"".join(features[name].tobytes() for name in names)
+    block = np.frombuffer(zstandard.ZstdCompressor(_LEVEL).compress(tensors), np.uint8)
     # a single metadata value, because safetensors writes several in random order
-    data = bytearray(safetensors.numpy.save(arrays, {FORMAT: json.dumps(metadata)}))
+    data = bytearray(safetensors.numpy.save({_BLOCK: block}, {FORMAT: json.dumps(metadata)}))
     data[_CHECKSUM] = _checksum(data)
     return bytes(data)
 
 
-def unpack_entry(
-    data: bytes, key: str | None = None, verify: bool = True
-) -> tuple[dict[str, memoryview], dict[str, Any]]:
-    """Return the blocks and the metadata, which includes the layout, in the content of an entry's file.
+def read_entry(
+    path: str | os.PathLike[str], key: str | None = None, verify: bool = True
+) -> dict[str, np.ndarray]:
+    """Read the features in an entry's file, inside or outside a cache; the arrays are writable.
 
     Args:
-        data: content of the file.
-        key: expected key, or None to accept any.
-        verify: whether to compare the checksum.
+        path: the file.
+        key: the key that the entry must have, or None to accept any.
+        verify: whether to compare the checksum. Without it, damage that leaves the entry readable is not
+            detected.
 
     Raises:
-        CorruptEntryError: wrong checksum or key, another format version, or not an entry.
-        Exception: the header is damaged; of any type, see `corrupt_entry_errors`.
+        CorruptEntryError: the entry is truncated, altered, foreign, or has another format version or key.
     """
-    header, metadata = _parse_header(data)
-    if verify and data[_CHECKSUM] != _checksum(data):
-        raise CorruptEntryError("damaged cache entry (checksum does not match)")
-    if key is not None and metadata["key"] != key:
-        raise CorruptEntryError(f"cache entry has a different key, {metadata['key']}")
-    blocks = memoryview(data)[8 + int.from_bytes(data[:8], "little") :]
-    return {name: blocks[slice(*header[name]["data_offsets"])] for name in header}, metadata
+    data = Path(path).read_bytes()
+    with corrupt_entry_errors(path):
+        header, metadata = _parse_header(data)
+        if verify and data[_CHECKSUM] != _checksum(data):
+            raise CorruptEntryError("damaged cache entry (checksum does not match)")
+        if key is not None and metadata["key"] != key:
+            raise CorruptEntryError(f"cache entry has a different key, {metadata['key']}")
+        start = 8 + int.from_bytes(data[:8], "little")
+        first, last = header[_BLOCK]["data_offsets"]
+        return _decode(memoryview(data)[start + first : start + last], metadata["tensors"])
+
+
+def _decode(block: memoryview, tensors: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """Return the tensors in a block, given type and shape of each."""
+    content = np.empty(zstandard.frame_content_size(block), np.uint8)
+    with zstandard.ZstdDecompressor().stream_reader(block) as reader:
+        if reader.readinto(content.data) != len(content):
+            raise ValueError("the block is truncated")
+    features, end = {}, 0
+    for name, (dtype, shape) in tensors.items():
+        # an object dtype would turn bytes from the file into pointers
+        if np.dtype(dtype).kind not in "iufS":
+            raise ValueError(f"a tensor has the type {dtype}")
+        features[name] = np.ndarray(shape, dtype, content, end)
+        end += features[name].nbytes
+    if end != len(content):
+        raise ValueError("the block does not match the tensors")
+    return features
+
+
+def _alignment(value: np.ndarray) -> int:
+    """Return the alignment of a tensor's elements in bytes."""
+    return 1 if value.dtype.kind == "S" else value.itemsize
 
 
 @contextlib.contextmanager

@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from features.alphafold2.deterministic import column_profile
 from features.alphafold2.schema import SCHEMA_VERSION
 from features.cache.cache import FeatureCache
 from features.cache.entry import FORMAT
@@ -75,7 +74,6 @@ def rows_to_features(name: str, rows: ComplexRows) -> dict[str, np.ndarray]:
         "row_entity": row_entity,
         "msa": msa,
         "deletion_matrix": deletions.astype(np.min_scalar_type(int(deletions.max()))),
-        "hhblits_profile": column_profile(msa),
     }
 
 

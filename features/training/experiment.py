@@ -8,7 +8,7 @@ metal coordination are no bonds, and of alternative locations the one with the h
 import math
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import gemmi
 import numpy as np
@@ -88,10 +88,10 @@ def read_complex(path: str | os.PathLike[str], max_chains: int = 300) -> Experim
             entities.setdefault(_key(entity), (entity, []))[1].append(copy)
     if not entities:
         raise InputError("no protein, nucleic acid or ligand that can be used", path)
-    used = [(entity, chains) for entity, chains in entities.values()]
+    used = list(entities.values())
     job = MoleculeJob(
         structure.name or "structure",
-        tuple(_with_chains(entity, [copy.name for copy in chains]) for entity, chains in used),
+        tuple(replace(entity, chains=tuple(copy.name for copy in chains)) for entity, chains in used),
         tuple(_bonds(structure, [copy for _, chains in used for copy in chains], numbers)),
         path=str(path),
     )
@@ -184,13 +184,6 @@ def _key(entity: Entity) -> tuple:
     if isinstance(entity, Ligand):
         return ("ligand", *entity.codes)
     return (entity.kind, entity.sequence, entity.modifications)
-
-
-def _with_chains(entity: Entity, names: list[str]) -> Entity:
-    """Return a molecule with the names of its copies."""
-    if isinstance(entity, Ligand):
-        return Ligand(tuple(names), entity.codes)
-    return Polymer(entity.kind, entity.sequence, tuple(names), entity.modifications)
 
 
 def _residue_numbers(span: gemmi.ResidueSpan, entity: Entity) -> dict[str, int]:

@@ -189,12 +189,13 @@ def _export_jobs(
     context: click.Context, inputs: list[str], run: "SearchRun", rna: "SearchRun | None"
 ) -> None:
     """Write the jobs of another program with the alignments of runs, and templates if requested."""
-    from foldcli.exports.run import ExportRun, export_with_library
+    from foldcli.exports.run import ExportRun, export_jobs
+    from foldcli.pipeline.prepare.template_stage import open_library
 
-    values = context.params
-    library = [values["templates"]] if "templates" in options.given_options(context) else []
-    export = ExportRun(inputs, values["kind"], run, values["msa_files"], rna=rna)
-    export_with_library(export, library, values["threads"], Path(values["out"]))
+    values, has_templates = context.params, "templates" in options.given_options(context)
+    templates = open_library(values["templates"], values["threads"]) if has_templates else None
+    export = ExportRun(inputs, values["kind"], run, values["msa_files"], templates, rna)
+    export_jobs(export, Path(values["out"]))
 
 
 def _split_arguments(context: click.Context, arguments: tuple[str, ...]) -> tuple[list[str], str]:

@@ -108,10 +108,9 @@ def command(
         date = None if max_release_date is None else f"{max_release_date:%Y-%m-%d}"
         ComplexesRun(structures, output, shard, max_tokens, date, clusters).run()
         return
-    from foldcli.training_data.build import TrainingDataRun, TrainingDataSettings
+    from foldcli.training_data.build import TrainingDataRun
 
-    settings = TrainingDataSettings(held_out, seed, threads, overwrite)
-    TrainingDataRun.with_database(structures, db, device, output, settings).run()
+    TrainingDataRun(structures, db, device, output, held_out, seed, threads, overwrite).run()
 
 
 def _check_options(context: click.Context, molecules: bool) -> None:

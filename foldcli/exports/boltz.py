@@ -3,8 +3,7 @@
 import codecs
 import json
 import re
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import yaml
 
@@ -12,16 +11,20 @@ from features.chemistry.residue_classes import MoleculeKind
 from foldcli.exports.document import (
     AlignmentFiles,
     ChainRows,
+    DocumentPolymer,
     ExportJob,
-    check_chains,
     log_unknown_entities,
     log_unknown_keys,
     read_protein,
 )
-from foldcli.inputs.formats.job_fields import as_mapping, read_chains, read_entities, required_text
-from foldcli.inputs.formats.json_with_lines import MappingWithLines, decode_utf8, parse_yaml_with_lines
-from foldcli.inputs.molecules import boltz
-from foldcli.inputs.molecules.fields import Refuse
+from foldcli.inputs.formats import boltz
+from foldcli.inputs.formats.job_fields import Refuse, read_chains, read_entities
+from foldcli.inputs.formats.json_with_lines import (
+    MappingWithLines,
+    as_mapping,
+    decode_utf8,
+    parse_yaml_with_lines,
+)
 from foldcli.inputs.queries import name_of_file
 from msa.base.errors import InputError
 
@@ -45,16 +48,15 @@ class BoltzDocument:
         self.path = path
         if data.lstrip().startswith(b">"):
             raise InputError("FASTA has no place for alignments of several chains: give a YAML file", path, 1)
-        self._content = as_mapping(parse_yaml_with_lines(data, path), "the file", path, 1)
+        self._content = as_mapping(parse_yaml_with_lines(data, path), "the file", path)
         self._mark = codecs.BOM_UTF8 if data.startswith(codecs.BOM_UTF8) else b""
         self._text = decode_utf8(data, path)
         self._edits: list[tuple[int, int, str]] = []
         if self._content.keys() & {"dialect", "modelSeeds"}:
             raise InputError("a job of AlphaFold 3: --format af3", path, self._content.line)
-        log_unknown_keys(self._content, boltz.JOB_KEYS, path)
-        entities = [(kind.lower(), entity) for kind, entity in read_entities(self._content, path)]
-        check_chains([entity for _, entity in entities], "id", path)
-        log_unknown_entities(entities, _KNOWN_KEYS, path)
+        log_unknown_keys(self._content, boltz.JOB_KEYS)
+        entities = [(kind.lower(), entity) for kind, entity in read_entities(self._content)]
+        log_unknown_entities(entities, _KNOWN_KEYS)
         self._nodes = _nodes_of_entities(self._text)
         self._proteins: dict[int, MappingWithLines] = {}
         proteins = []
@@ -62,13 +64,13 @@ class BoltzDocument:
             if kind != "protein":
                 continue
             own = None if entity.get("msa") in _NO_VALUE else "msa"
-            text, line = required_text(entity, "sequence", path), entity.line_of("sequence")
-            proteins.append(read_protein(text, read_chains(entity, "id", path)[0], place, path, line, own))
+            text, line = entity.text("sequence"), entity.line_of("sequence")
+            proteins.append(read_protein(text, read_chains(entity, "id")[0], place, path, line, own))
             self._proteins[place] = entity
         self._check_same(proteins)
         self.jobs = [ExportJob(name_of_file(path), tuple(proteins), self._content.line)]
 
-    def _check_same(self, proteins: Any) -> None:
+    def _check_same(self, proteins: Sequence[DocumentPolymer]) -> None:
         """Raise InputError if equal proteins have different alignments, which Boltz refuses."""
         given = {each.sequence: each.own_alignment is None for each in proteins}
         for protein in proteins:
@@ -79,7 +81,7 @@ class BoltzDocument:
     def fill(
         self, job: ExportJob, molecule: MoleculeKind, found: Mapping[str, ChainRows], files: AlignmentFiles
     ) -> None:
-        """Give the proteins of the job their alignments; see `Document`."""
+        """Give the proteins of the job their alignments."""
         paths = {
             sequence: str(files.write(f"{name}.csv", _table(found[sequence])))
             for sequence, name in job.sequences(molecule).items()

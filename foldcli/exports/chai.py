@@ -14,13 +14,14 @@ from foldcli.exports.document import (
     parent_letter,
     read_protein,
 )
+from foldcli.inputs.formats.fasta import read_records
+from foldcli.inputs.formats.job_fields import Refuse
 from foldcli.inputs.formats.json_with_lines import decode_utf8
-from foldcli.inputs.molecules.fields import Refuse
 from foldcli.inputs.queries import name_of_file
 from msa.alignments.complex_a3m import A3mRow
 from msa.base.errors import InputError, MissingError
 
-_HEADER = re.compile(r">[ \t]*([A-Za-z]+)[ \t]*\|[ \t]*(?:name=)?[ \t]*(.+?)[ \t]*")
+_HEADER = re.compile(r"([A-Za-z]+)[ \t]*\|[ \t]*(?:name=)?[ \t]*(.+)")
 _PART = re.compile(r"\(([A-Z0-9]+)\)|([A-Z])")
 _LETTERS = frozenset("ACDEFGHIKLMNPQRSTVWY")
 # the databases that Chai knows; it takes at most 10,000 rows of the first
@@ -42,16 +43,19 @@ class ChaiDocument:
         check_parquet()
         self.path, self._data = path, data
         proteins: list[DocumentPolymer] = []
-        records = _records(decode_utf8(data, path), path)
-        for place, (kind, name, text, line) in enumerate(records):
-            if kind == "protein":
-                proteins.append(read_protein(_one_letter(text, path, line), name, place, path, line))
+        for place, record in enumerate(read_records(decode_utf8(data, path), path)):
+            if (match := _HEADER.fullmatch(record.header)) is None:
+                reason = f"header {record.header[:59]!r} is not Chai's: >protein|name=A"
+                raise InputError(reason, path, record.line)
+            if match[1].lower() == "protein":
+                text = _one_letter(record.text, path, record.line)
+                proteins.append(read_protein(text, match[2], place, path, record.line))
         self.jobs = [ExportJob(name_of_file(path), tuple(proteins), 1)]
 
     def fill(
         self, job: ExportJob, molecule: MoleculeKind, found: Mapping[str, ChainRows], files: AlignmentFiles
     ) -> None:
-        """Write the alignments of the job's proteins; see `Document`."""
+        """Write the alignments of the job's proteins."""
         for sequence in job.sequences(molecule):
             name = hashlib.sha256(sequence.encode()).hexdigest()
             files.write(f"{name}.aligned.pqt", _parquet(found[sequence]))
@@ -70,25 +74,6 @@ def check_parquet() -> None:
             "Chai's alignments are Parquet files, and pyarrow, which writes them, is not installed",
             "pip install 'foldcli[parquet]'",
         ) from None
-
-
-def _records(text: str, path: str) -> list[tuple[str, str, str, int]]:
-    """Return kind, name, sequence and header line of each record."""
-    records: list[tuple[str, str, str, int]] = []
-    for line, content in enumerate(text.splitlines(), 1):
-        if content.startswith(">"):
-            if (match := _HEADER.fullmatch(content)) is None:
-                reason = f"header {content[1:60]!r} is not Chai's: >protein|name=A"
-                raise InputError(reason, path, line)
-            records.append((match[1].lower(), match[2], "", line))
-        elif content.strip():
-            if not records:
-                raise InputError("text before the first header", path, line)
-            kind, name, sequence, at = records[-1]
-            records[-1] = kind, name, sequence + content.strip(), at
-    if not records:
-        raise InputError("no record", path)
-    return records
 
 
 def _one_letter(text: str, path: str, line: int) -> str:

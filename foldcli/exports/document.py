@@ -3,15 +3,14 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
 import gemmi
 
 from features.chemistry.residue_classes import MoleculeKind
 from features.chemistry.residues import check_foldable
 from features.templates.candidates import TemplateHits
+from foldcli.inputs.formats.job_fields import clean_polymer
 from foldcli.inputs.formats.json_with_lines import MappingWithLines
-from foldcli.inputs.molecules.fields import clean_polymer
 from foldcli.inputs.names import file_safe_name
 from foldcli.logs import logger
 from msa.alignments.complex_a3m import A3mRow
@@ -119,41 +118,20 @@ class AlignmentFiles:
         return path
 
 
-class Document(Protocol):
-    """A job file of another program."""
-
-    @property
-    def path(self) -> str:
-        """The file; `-` is standard input."""
-        ...
-
-    @property
-    def jobs(self) -> Sequence[ExportJob]:
-        """The jobs in it; those that could not be read are left out."""
-        ...
-
-    def fill(
-        self, job: ExportJob, molecule: MoleculeKind, found: Mapping[str, ChainRows], files: AlignmentFiles
-    ) -> None:
-        """Give the proteins, or the RNA chains, of a job their alignments."""
-        ...
-
-    def edited(self) -> bytes:
-        """Return the content of the file with all that was filled in."""
-        ...
+def own_alignment(entity: MappingWithLines, keys: Sequence[str]) -> str | None:
+    """Return the first of the keys of alignments that has a value."""
+    return next((key for key in keys if entity.get(key) is not None), None)
 
 
-def read_rna(
-    entity: MappingWithLines, keys: Sequence[str], chain: str, place: int, path: str
-) -> DocumentPolymer | None:
+def read_rna(entity: MappingWithLines, keys: Sequence[str], chain: str) -> DocumentPolymer | None:
     """Return an RNA chain of a job; None if it has an alignment (one of `keys`) or cannot be searched."""
     sequence, line = str(entity.get("sequence", "")).upper(), entity.line_of("sequence")
-    if own := next((key for key in keys if entity.get(key) is not None), None):
-        logger.info("%s:%d: chain %s keeps its alignment (%s)", path, line, chain, own)
+    if own := own_alignment(entity, keys):
+        logger.info("%s:%d: chain %s keeps its alignment (%s)", entity.path, line, chain, own)
     elif len(sequence) < 2 or not set(sequence) <= set("ACGUN"):
-        logger.info("%s:%d: chain %s is not searched: expected A, C, G, U and N", path, line, chain)
+        logger.info("%s:%d: chain %s is not searched: expected A, C, G, U and N", entity.path, line, chain)
     else:
-        return DocumentPolymer(sequence, chain, place, line, molecule=MoleculeKind.RNA)
+        return DocumentPolymer(sequence, chain, entity.start, line, molecule=MoleculeKind.RNA)
     return None
 
 
@@ -183,38 +161,22 @@ def parent_letter(code: str) -> str:
     return letter if letter in _LETTERS else ""
 
 
-def log_unknown_keys(mapping: MappingWithLines, known: Iterable[str], path: str) -> None:
+def log_unknown_keys(mapping: MappingWithLines, known: Iterable[str]) -> None:
     """Log the keys of a mapping that are not known, which are passed through."""
     for key in mapping:
         if key not in known:
-            logger.info("%s:%d: passed through: unknown key %r", path, mapping.line_of(key), key)
+            logger.info("%s:%d: passed through: unknown key %r", mapping.path, mapping.line_of(key), key)
 
 
 def log_unknown_entities(
-    entities: Iterable[tuple[str, MappingWithLines]], known: Mapping[str, Iterable[str]], path: str
+    entities: Iterable[tuple[str, MappingWithLines]], known: Mapping[str, Iterable[str]]
 ) -> None:
     """Log entities of unknown kinds and unknown keys, which are passed through."""
     for kind, entity in entities:
         if kind not in known:
-            logger.info("%s:%d: passed through: unknown entity %r", path, entity.line, kind)
+            logger.info("%s:%d: passed through: unknown entity %r", entity.path, entity.line, kind)
         else:
-            log_unknown_keys(entity, known[kind], path)
-
-
-def check_chains(entities: Iterable[MappingWithLines], key: str, path: str) -> None:
-    """Check that no two chains of a job have the same id.
-
-    Raises:
-        InputError: two chains have one id; names the line.
-    """
-    seen: set[str] = set()
-    for entity in entities:
-        chains = entity.get(key)
-        for chain in chains if isinstance(chains, list) else [chains]:
-            if isinstance(chain, str):
-                if chain in seen:
-                    raise InputError(f"two chains are called {chain!r}", path, entity.line_of(key))
-                seen.add(chain)
+            log_unknown_keys(entity, known[kind])
 
 
 def distinct_names(ids: Iterable[str]) -> list[str]:

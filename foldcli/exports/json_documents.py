@@ -2,8 +2,10 @@
 
 import codecs
 import hashlib
+import json
+import re
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -14,24 +16,29 @@ from foldcli.exports.document import (
     DocumentPolymer,
     ExportJob,
     a3m_text,
-    check_chains,
     distinct_names,
     log_unknown_entities,
     log_unknown_keys,
+    own_alignment,
     parent_letter,
     read_protein,
     read_rna,
 )
-from foldcli.exports.json_text import JsonText
 from foldcli.exports.templates import template_entries
-from foldcli.inputs.formats.job_fields import as_mapping, read_chains, read_entities, required_text
-from foldcli.inputs.formats.json_with_lines import MappingWithLines, decode_utf8, parse_json_with_lines
-from foldcli.inputs.molecules import alphafold3, openfold3
-from foldcli.inputs.molecules.fields import Refuse
+from foldcli.inputs.formats import alphafold3, openfold3
+from foldcli.inputs.formats.job_fields import Refuse, read_chains, read_entities
+from foldcli.inputs.formats.json_with_lines import (
+    MappingWithLines,
+    as_mapping,
+    decode_utf8,
+    parse_json_with_lines,
+)
 from foldcli.logs import logger
 from msa.alignments.complex_a3m import A3mRow
 from msa.base.errors import InputError
 
+_SPACE = re.compile(r"[ \t\r\n]*")
+_DECODER = json.JSONDecoder()
 _ALIGNMENT_KEYS = ("unpairedMsa", "unpairedMsaPath", "pairedMsa", "pairedMsaPath")
 _ALPHAFOLD3_KEYS = dict.fromkeys(("protein", "rna", "dna"), alphafold3.POLYMER_KEYS) | {
     "ligand": alphafold3.LIGAND_KEYS
@@ -60,9 +67,9 @@ class JsonDocument:
         self._mark = codecs.BOM_UTF8 if data.startswith(codecs.BOM_UTF8) else b""
         self._text = JsonText(decode_utf8(data, path))
         self.jobs: list[ExportJob] = []
-        for name, job, start in self._split(content):
+        for name, job in self._split(content):
             try:
-                self.jobs.append(self._read(name, as_mapping(job, "a job", path, 1), start))
+                self.jobs.append(self._read(name, as_mapping(job, "a job", path)))
             except InputError as error:
                 refuse(error)
         self._folders = dict(
@@ -76,7 +83,7 @@ class JsonDocument:
     def fill(
         self, job: ExportJob, molecule: MoleculeKind, found: Mapping[str, ChainRows], files: AlignmentFiles
     ) -> None:
-        """Give the proteins, or the RNA chains, of a job their alignments; see `Document`."""
+        """Give the proteins, or the RNA chains, of a job their alignments."""
         folder = self._folders[id(job)]
         values = {
             sequence: self._values(molecule, found[sequence], f"{folder}/{name}", files)
@@ -86,17 +93,12 @@ class JsonDocument:
             added = values[polymer.sequence]
             self._text.set(polymer.place, {key: added[key] for key in added if key not in polymer.kept})
 
-    def _split(self, content: Any) -> list[tuple[str | None, Any, int]]:
-        """Return the name, if the job has none of its own, the content and the offset of each job."""
-        start = self._text.root
-        if not isinstance(content, list):
-            return [(None, content, start)]
-        if not content:
-            raise InputError("no job in the list", self.path, 1)
-        return [(None, job, at) for job, at in zip(content, self._text.elements(start), strict=True)]
+    def _split(self, content: Any) -> Iterable[tuple[str, Any]]:
+        """Return the name, if the job has none of its own, and the content of each job."""
+        return [("", job) for job in alphafold3.list_jobs(content, self.path)]
 
     @abstractmethod
-    def _read(self, name: str | None, job: MappingWithLines, start: int) -> ExportJob:
+    def _read(self, name: str, job: MappingWithLines) -> ExportJob:
         """Return a job."""
 
     @abstractmethod
@@ -104,20 +106,6 @@ class JsonDocument:
         self, molecule: MoleculeKind, rows: ChainRows, name: str, files: AlignmentFiles
     ) -> dict[str, Any]:
         """Return the keys that give a chain its alignment; files get names that start with `name`."""
-
-    def _entities(self, job: MappingWithLines, start: int, kind: str) -> list[tuple[MappingWithLines, int]]:
-        """Return the entities of a kind in the list `sequences` of a job, and their offsets."""
-        entities = read_entities(job, self.path)
-        places = self._text.elements(self._text.members(start)["sequences"][0])
-        return [
-            (entity, self._text.members(place)[kind][0])
-            for (found, entity), place in zip(entities, places, strict=True)
-            if found == kind
-        ]
-
-    def _own_alignment(self, entity: MappingWithLines, keys: Sequence[str]) -> str | None:
-        """Return the first of these keys that has a value."""
-        return next((key for key in keys if entity.get(key) is not None), None)
 
 
 class AlphaFold3Document(JsonDocument):
@@ -131,34 +119,32 @@ class AlphaFold3Document(JsonDocument):
         self._in_files = in_files
         super().__init__(data, path, refuse)
 
-    def _read(self, name: str | None, job: MappingWithLines, start: int) -> ExportJob:
+    def _read(self, name: str, job: MappingWithLines) -> ExportJob:
         if "queries" in job:
-            raise InputError("a file of OpenFold3: --format openfold3", self.path, job.line)
+            raise job.error("a file of OpenFold3: --format openfold3")
         if job.get("dialect", "alphafold3") != "alphafold3":
-            reason = "only jobs of the dialect alphafold3 have a place for alignments"
-            raise InputError(reason, self.path, job.line_of("dialect"))
-        log_unknown_keys(job, alphafold3.JOB_KEYS, self.path)
+            raise job.error("only jobs of the dialect alphafold3 have a place for alignments", "dialect")
+        log_unknown_keys(job, alphafold3.JOB_KEYS)
         self._log_relative_paths(job)
-        entities = read_entities(job, self.path)
-        check_chains([entity for _, entity in entities], "id", self.path)
-        log_unknown_entities(entities, _ALPHAFOLD3_KEYS, self.path)
+        entities = read_entities(job)
+        log_unknown_entities(entities, _ALPHAFOLD3_KEYS)
         for kind, entity in entities:
             if kind == "proteinChain":
-                reason = "proteinChain: a job of AlphaFold Server or Protenix, not of AlphaFold 3's program"
-                raise InputError(reason, self.path, entity.line)
+                raise entity.error(
+                    "proteinChain: a job of AlphaFold Server or Protenix, not of AlphaFold 3's program"
+                )
             self._log_relative_paths(entity)
         polymers: list[DocumentPolymer | None] = []
-        for entity, place in self._entities(job, start, "protein"):
-            chain = read_chains(entity, "id", self.path)[0]
-            line, own = entity.line_of("sequence"), self._own_alignment(entity, _ALIGNMENT_KEYS)
-            text = self._with_parents(required_text(entity, "sequence", self.path), entity)
+        for entity in (entity for kind, entity in entities if kind == "protein"):
+            chain = read_chains(entity, "id")[0]
+            line, own = entity.line_of("sequence"), own_alignment(entity, _ALIGNMENT_KEYS)
+            text = self._with_parents(entity.text("sequence"), entity)
             kept = frozenset(["templates"] if entity.get("templates") is not None else ())
-            protein = read_protein(text, chain, place, self.path, line, own)
+            protein = read_protein(text, chain, entity.start, self.path, line, own)
             polymers.append(replace(protein, kept=kept))
-        for entity, place in self._entities(job, start, "rna"):
-            chain = read_chains(entity, "id", self.path)[0]
-            polymers.append(read_rna(entity, _ALIGNMENT_KEYS, chain, place, self.path))
-        return ExportJob(required_text(job, "name", self.path), tuple(filter(None, polymers)), job.line)
+        for entity in (entity for kind, entity in entities if kind == "rna"):
+            polymers.append(read_rna(entity, _ALIGNMENT_KEYS, read_chains(entity, "id")[0]))
+        return ExportJob(job.text("name"), tuple(filter(None, polymers)), job.line)
 
     def _with_parents(self, sequence: str, entity: MappingWithLines) -> str:
         """Return a sequence with the parents of modified residues, which AlphaFold 3 expects in the query."""
@@ -213,23 +199,23 @@ class AlphaFold3Document(JsonDocument):
 class ProtenixDocument(JsonDocument):
     """Jobs of Protenix; alignments are in folders like those of its own search."""
 
-    def _read(self, name: str | None, job: MappingWithLines, start: int) -> ExportJob:
+    def _read(self, name: str, job: MappingWithLines) -> ExportJob:
         if "queries" in job:
-            raise InputError("a file of OpenFold3: --format openfold3", self.path, job.line)
-        log_unknown_keys(job, _PROTENIX_JOB_KEYS, self.path)
-        entities = read_entities(job, self.path)
-        check_chains([entity for _, entity in entities], "id", self.path)
+            raise job.error("a file of OpenFold3: --format openfold3")
+        log_unknown_keys(job, _PROTENIX_JOB_KEYS)
+        entities = read_entities(job)
         if any(kind == "protein" for kind, _ in entities):
-            raise InputError("a job of AlphaFold 3: --format af3", self.path, job.line)
+            raise job.error("a job of AlphaFold 3: --format af3")
         polymers: list[DocumentPolymer | None] = []
-        for number, (entity, place) in enumerate(self._entities(job, start, "proteinChain"), 1):
-            log_unknown_keys(entity, _PROTENIX_PROTEIN_KEYS, self.path)
-            own = self._own_alignment(entity, ("msa", *_ALIGNMENT_KEYS))
-            text, line = required_text(entity, "sequence", self.path), entity.line_of("sequence")
-            polymers.append(read_protein(text, str(number), place, self.path, line, own))
-        for number, (entity, place) in enumerate(self._entities(job, start, "rnaSequence"), 1):
-            polymers.append(read_rna(entity, _ALIGNMENT_KEYS, str(number), place, self.path))
-        return ExportJob(required_text(job, "name", self.path), tuple(filter(None, polymers)), job.line)
+        proteins = [entity for kind, entity in entities if kind == "proteinChain"]
+        for number, entity in enumerate(proteins, 1):
+            log_unknown_keys(entity, _PROTENIX_PROTEIN_KEYS)
+            own = own_alignment(entity, ("msa", *_ALIGNMENT_KEYS))
+            text, line = entity.text("sequence"), entity.line_of("sequence")
+            polymers.append(read_protein(text, str(number), entity.start, self.path, line, own))
+        rna = [entity for kind, entity in entities if kind == "rnaSequence"]
+        polymers += [read_rna(entity, _ALIGNMENT_KEYS, str(number)) for number, entity in enumerate(rna, 1)]
+        return ExportJob(job.text("name"), tuple(filter(None, polymers)), job.line)
 
     def _values(
         self, molecule: MoleculeKind, rows: ChainRows, name: str, files: AlignmentFiles
@@ -243,44 +229,35 @@ class ProtenixDocument(JsonDocument):
 class OpenFold3Document(JsonDocument):
     """Queries of OpenFold3; alignments are in files named like those of its own search."""
 
-    def _split(self, content: Any) -> list[tuple[str | None, Any, int]]:
-        content = as_mapping(content, "the file", self.path, 1)
+    def _split(self, content: Any) -> Iterable[tuple[str, Any]]:
+        content = as_mapping(content, "the file", self.path)
         if "queries" not in content:
-            raise InputError("no 'queries', as files of OpenFold3 have", self.path, content.line)
-        log_unknown_keys(content, ("seeds", "queries"), self.path)
-        queries = as_mapping(content["queries"], "'queries'", self.path, content.line_of("queries"))
-        if not queries:
-            raise InputError("no query", self.path, content.line_of("queries"))
-        places = self._text.members(self._text.members(self._text.root)["queries"][0])
-        return [(name, query, places[name][0]) for name, query in queries.items()]
+            raise content.error("no 'queries', as files of OpenFold3 have")
+        log_unknown_keys(content, ("seeds", "queries"))
+        if not (queries := content.mapping("queries")):
+            raise content.error("no query", "queries")
+        return queries.items()
 
-    def _read(self, name: str | None, job: MappingWithLines, start: int) -> ExportJob:
-        assert name is not None
-        log_unknown_keys(job, openfold3.QUERY_KEYS, self.path)
-        chains = job.get("chains")
-        if not isinstance(chains, list) or not chains:
-            raise InputError("no list 'chains'", self.path, job.line_of("chains"))
+    def _read(self, name: str, job: MappingWithLines) -> ExportJob:
+        log_unknown_keys(job, openfold3.QUERY_KEYS)
         without = next((key for key in ("use_msas", "use_main_msas") if job.get(key) is False), None)
-        places = self._text.elements(self._text.members(start)["chains"][0])
         polymers: list[DocumentPolymer | None] = []
-        entities = [as_mapping(each, "a chain", self.path, job.line_of("chains")) for each in chains]
-        check_chains(entities, "chain_ids", self.path)
-        for entity, place in zip(entities, places, strict=True):
-            log_unknown_keys(entity, openfold3.CHAIN_KEYS, self.path)
-            kind = required_text(entity, "molecule_type", self.path).upper()
+        for entity in openfold3.query_chains(job):
+            log_unknown_keys(entity, openfold3.CHAIN_KEYS)
+            kind = entity.text("molecule_type").upper()
             if kind == "PROTEIN":
-                polymers.append(self._protein(entity, place, without))
+                polymers.append(self._protein(entity, without))
             elif kind == "RNA" and not without:
-                chain = read_chains(entity, "chain_ids", self.path)[0]
-                polymers.append(read_rna(entity, ("main_msa_file_paths",), chain, place, self.path))
+                chain = read_chains(entity, "chain_ids")[0]
+                polymers.append(read_rna(entity, ("main_msa_file_paths",), chain))
         return ExportJob(name, tuple(filter(None, polymers)), job.line)
 
-    def _protein(self, entity: MappingWithLines, place: int, without: str | None) -> DocumentPolymer:
+    def _protein(self, entity: MappingWithLines, without: str | None) -> DocumentPolymer:
         """Return a protein; `without` is the key that says that the query uses no alignments."""
         keys = ("main_msa_file_paths", "paired_msa_file_paths")
         own = without or next((key for key in keys if entity.get(key)), None)
-        text, line = required_text(entity, "sequence", self.path), entity.line_of("sequence")
-        return read_protein(text, read_chains(entity, "chain_ids", self.path)[0], place, self.path, line, own)
+        text, line = entity.text("sequence"), entity.line_of("sequence")
+        return read_protein(text, read_chains(entity, "chain_ids")[0], entity.start, self.path, line, own)
 
     def _values(
         self, molecule: MoleculeKind, rows: ChainRows, name: str, files: AlignmentFiles
@@ -311,3 +288,63 @@ def _pairs_by_name(rows: ChainRows) -> str:
         for number, row in rows.pairs()
     ]
     return a3m_text([rows.query, *pairs]) if pairs else ""
+
+
+class JsonText:
+    """The text of a valid JSON file, and the edits to make in it; all else stays as it was, byte for byte.
+
+    Args:
+        text: the text, which `foldcli.inputs.formats.json_with_lines.parse_json_with_lines` accepts.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        # by the offsets of the first character and of the one behind the last
+        self._edits: dict[tuple[int, int], str] = {}
+
+    def set(self, start: int, values: Mapping[str, Any]) -> None:
+        """Set values of the object that begins at an offset, which has at least one key.
+
+        The value of a key that it has is replaced; other keys are added at its end, with the same space
+        before them as its first key has.
+        """
+        members = self._members(start)
+        last = max(end for _, end in members.values())
+        space = self._text[start + 1 : self._skip(start + 1)]
+        added = ""
+        for key, value in values.items():
+            text = json.dumps(value)
+            if key in members:
+                self._edits[members[key]] = text
+            else:
+                added += f",{space if chr(10) in space else ' '}{json.dumps(key)}: {text}"
+        if added:
+            self._edits[last, last] = added
+
+    def edited(self) -> str:
+        """Return the text with all edits."""
+        parts, done = [], 0
+        for (start, end), text in sorted(self._edits.items()):
+            parts += [self._text[done:start], text]
+            done = end
+        return "".join([*parts, self._text[done:]])
+
+    def _members(self, start: int) -> dict[str, tuple[int, int]]:
+        """Return the ends of the values, by their keys, of the object that begins at an offset."""
+        spans = {}
+        index = self._skip(start + 1)
+        while self._text[index] != "}":
+            key, index = _DECODER.raw_decode(self._text, index)
+            begin = self._skip(self._skip(index) + 1)
+            _, end = _DECODER.raw_decode(self._text, begin)
+            spans[key] = begin, end
+            index = self._skip(end)
+            if self._text[index] == ",":
+                index = self._skip(index + 1)
+        return spans
+
+    def _skip(self, index: int) -> int:
+        """Return the offset of the next character that is not space."""
+        match = _SPACE.match(self._text, index)
+        assert match is not None
+        return match.end()

@@ -14,9 +14,10 @@ from features.templates.candidates import TemplateHits
 from features.templates.search import alignment_query, search_templates
 from foldcli.exports.boltz import BoltzDocument
 from foldcli.exports.chai import ChaiDocument
-from foldcli.exports.document import AlignmentFiles, ChainRows, Document, ExportJob
+from foldcli.exports.document import AlignmentFiles, ChainRows, ExportJob
 from foldcli.exports.json_documents import (
     AlphaFold3Document,
+    JsonDocument,
     OpenFold3Document,
     ProtenixDocument,
 )
@@ -24,14 +25,13 @@ from foldcli.exports.templates import log_unknown_dates
 from foldcli.fingerprints import fingerprint
 from foldcli.inputs.complexes import chain_query
 from foldcli.inputs.failures import Failures
-from foldcli.inputs.molecules.fields import Refuse
+from foldcli.inputs.formats.job_fields import Refuse
 from foldcli.inputs.names import FASTA_SUFFIXES, file_safe_name, list_files
 from foldcli.inputs.queries import name_of_file
 from foldcli.logs import logger
 from foldcli.paths import check_writable_folder, make_writable_folder
-from foldcli.pipeline.prepare.template_stage import TemplateStage, open_library
+from foldcli.pipeline.prepare.template_stage import TemplateStage
 from foldcli.pipeline.search.chain_search import LARGE_BATCH, ChainSearch, ChainSearchResult
-from foldcli.pipeline.search.stage import SearchStage
 from foldcli.pipeline.search.stores import CacheStore, ChainStore
 from foldcli.pipeline.targets.alignment_request import AlignmentRequest
 from foldcli.pipeline.targets.locks import TargetLocks
@@ -45,6 +45,8 @@ from msa.base.json_files import read_json
 from msa.base.temporary_names import remove_abandoned_files
 from msa.io.compression import read_bytes
 from msa.io.fasta import FastaRecord
+
+Document = JsonDocument | BoltzDocument | ChaiDocument
 
 
 @dataclass(frozen=True)
@@ -108,14 +110,6 @@ class _Target:
         return self.path.with_name(f".{self.path.name}.done")
 
 
-def export_with_library(
-    export: ExportRun, library: Sequence[Path | None], threads: int, folder: Path
-) -> None:
-    """Export jobs with the templates of a library; `library` is empty or that of `open_library`."""
-    templates = open_library(library[0], threads) if library else None
-    export_jobs(replace(export, templates=templates), folder)
-
-
 def export_jobs(export: ExportRun, folder: Path) -> None:
     """Write the job files with their alignments; a failed job does not stop the others.
 
@@ -140,7 +134,10 @@ def export_jobs(export: ExportRun, folder: Path) -> None:
         make_writable_folder(folder)
         remove_abandoned_files(folder)
         requests = {molecule: stage.request for molecule, stage in stages.items()}
-        stores = {molecule: _store(run, stage) for molecule, stage in stages.items()}
+        assert run.cache is not None
+        stores = {
+            molecule: ChainStore(CacheStore(run.cache, request)) for molecule, request in requests.items()
+        }
         failures.expect(sum(len(target.document.jobs) for _, target in targets))
         unfinished = [target for _, target in targets if not _is_finished(export, target, requests)]
         with TargetLocks(Event()) as locks:
@@ -152,11 +149,6 @@ def export_jobs(export: ExportRun, folder: Path) -> None:
                 searched = _search(searched, molecule, search)
             _write_targets(export, unfinished, searched, stores, failures)
     failures.finish()
-
-
-def _store(run: SearchRun, stage: SearchStage) -> ChainStore:
-    assert run.cache is not None
-    return ChainStore(CacheStore(run.cache, stage.request))
 
 
 def _search(

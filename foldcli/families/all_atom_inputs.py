@@ -12,7 +12,7 @@ from features.alphafold2.deterministic import make_features
 from features.alphafold3.found_alignments import AlignedJob, add_alignments
 from features.alphafold3.inputs import Sample, Settings, build_sample
 from features.alphafold3.samples import load_sample, read_sample, sample_key, sample_path, write_sample
-from features.alphafold3.template_rows import ChainTemplate, lay_templates, templates_of_hits
+from features.alphafold3.template_rows import features_of_hits, lay_templates
 from features.assembly.atoms import Atoms, build_atoms
 from features.assembly.job import MoleculeJob, Polymer
 from features.assembly.notes import describe_surprises
@@ -46,7 +46,7 @@ class AllAtomInputs:
     """
 
     job: MoleculeJob
-    templates: Mapping[str, Sequence[ChainTemplate]]
+    templates: Mapping[str, Mapping[str, np.ndarray]]
     used: tuple[UsedTemplate, ...]
     cache: Path
     atoms: Atoms
@@ -133,7 +133,7 @@ def load_inputs(
     tokens = build_tokens(atoms)
     _add_facts(target, aligned, len(tokens), len(atoms))
     _warn(target, describe_surprises(atoms, tokens))
-    templates: dict[str, list[ChainTemplate]] = {}
+    templates: dict[str, dict[str, np.ndarray]] = {}
     used: tuple[UsedTemplate, ...] = ()
     given = any(isinstance(entity, Polymer) and entity.templates for entity in job.entities)
     if with_templates and (given or features.templates is not None):
@@ -250,7 +250,7 @@ def _warn(target: TargetRun, notes: Sequence[str]) -> None:
 
 def _find_templates(
     target: TargetRun, features: FeatureServices, job: MoleculeJob
-) -> tuple[dict[str, list[ChainTemplate]], tuple[UsedTemplate, ...]]:
+) -> tuple[dict[str, dict[str, np.ndarray]], tuple[UsedTemplate, ...]]:
     """Search templates for the proteins that do not name their own, and stage NAME_templates.tsv.
 
     Returns:
@@ -272,6 +272,6 @@ def _find_templates(
             )
             named.append((chain, found[entity.sequence]))
     record_templates(target, named)
-    templates = {sequence: templates_of_hits(each.hits) for sequence, each in found.items()}
+    templates = {sequence: features_of_hits(each.hits) for sequence, each in found.items()}
     used = tuple(used for name, each in named for used in used_templates(name, each.hits)[:4])
     return templates, used

@@ -13,7 +13,7 @@ import numpy as np
 
 from features.alphafold2.row_clusters import RowClusters, cluster_rows, select_rows
 from features.alphafold2.sampling import SamplingSettings, mask_columns, sample_features
-from features.cache.cache import read_entry
+from features.cache.entry import read_entry
 from features.chemistry.residues import check_foldable
 from features.complexes.features import complex_features
 from foldcli.families.base import Draw, Family, SampleT

@@ -5,19 +5,20 @@ computed from standard input is named after its key. Every lookup reads the head
 no index file, because it could disagree with the entries while several processes write to the cache.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from features.cache.cache import FeatureCache, cache_key, read_entry
+from features.cache.cache import FeatureCache, cache_key
 from features.cache.entry import (
     CorruptEntryError,
     corrupt_entry_errors,
     entry_keys,
     entry_path,
     is_complex_entry,
+    read_entry,
     read_entry_metadata,
 )
 from features.complexes.cache import add_rows, complex_key, features_to_rows
@@ -152,6 +153,16 @@ class CacheIndex:
             raise InputError(f"several targets of the feature cache have this name: {paths}", name)
         return targets[0]
 
+    def find_all(self, names: Iterable[str], failures: "Failures") -> list[CachedTarget]:
+        """Return the targets with these names; missing and ambiguous names are added to `failures`."""
+        targets = []
+        for name in names:
+            try:
+                targets.append(self.find(name))
+            except InputError as error:
+                failures.add(name, error)
+        return targets
+
 
 def split_cached_names(
     inputs: Sequence[str], cache: Path, failures: "Failures"
@@ -171,15 +182,7 @@ def split_cached_names(
     """
     names = [text for text in inputs if looks_like_name(text)]
     files = [text for text in inputs if text not in names]
-    index = CacheIndex(cache) if names else None
-    targets = []
-    for name in names:
-        assert index is not None
-        try:
-            targets.append(index.find(name))
-        except InputError as error:
-            failures.add(name, error)
-    return files, targets
+    return files, CacheIndex(cache).find_all(names, failures) if names else []
 
 
 def find_all_cached_targets(cache: Path, failures: "Failures") -> list[CachedTarget]:
@@ -193,13 +196,7 @@ def find_all_cached_targets(cache: Path, failures: "Failures") -> list[CachedTar
         raise InputError("missing or empty feature cache", cache)
     for path, error in index.unreadable:
         failures.add(str(path), error)
-    targets = []
-    for name in index.targets:
-        try:
-            targets.append(index.find(name))
-        except InputError as error:
-            failures.add(name, error)
-    return targets
+    return index.find_all(index.targets, failures)
 
 
 def looks_like_name(text: str) -> bool:

@@ -1,127 +1,104 @@
-"""Protein chains of a job file of another program, collected while it is read."""
+"""Queries of proteins made from alignments, and from the jobs of AlphaFold 3 and Boltz."""
 
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import TypeAlias
 
-from features.assembly.job import OwnTemplate
+from features.assembly.job import MoleculeJob
 from foldcli.inputs.complexes import Complex, name_chains
-from foldcli.inputs.formats.job_fields import required_text
-from foldcli.inputs.formats.json_with_lines import MappingWithLines
+from foldcli.inputs.formats.alphafold3 import list_jobs, read_job
+from foldcli.inputs.formats.boltz import parse_boltz_job
+from foldcli.inputs.formats.job_fields import OtherContent
+from foldcli.inputs.formats.json_with_lines import as_mapping, parse_json_with_lines
 from foldcli.inputs.formats.tables import make_identifier
 from model.chains import chain_names
+from msa.alignments import query_columns
 from msa.alignments.files import Alignment
-from msa.base.errors import InputError
-from msa.io.fasta import FastaRecord, UnsupportedRecord, clean_sequence
-from msa.io.molecules import other_molecule
+from msa.alphabet import GAP, encode
+from msa.io.fasta import FastaRecord, UnsupportedRecord
+from msa.profile.family_profile import MAX_MEMBER_IDENTITY, distinct_rows, family_profile
+from msa.profile.matrices import BLOSUM62
+from msa.profile.pssm import ProfileQuery
+
+# makes a query of an alignment
+Profile: TypeAlias = Callable[[Alignment], FastaRecord]
 
 
-@dataclass(frozen=True)
-class AlignedRecord(FastaRecord):
-    """A chain with its alignment."""
-
-    alignment: Alignment = field(repr=False)
-
-
-@dataclass
-class ProteinJob:
-    """The content of a job, collected while its file is read.
+def query_from_alignment(
+    alignment: Alignment, comp_bias_corr: bool = True, matrix: str = BLOSUM62
+) -> FastaRecord:
+    """Convert an alignment to a query: its first row, with a profile of all rows as in an iterated search.
 
     Args:
-        name: id of the query; whitespace becomes `_`.
-        line: 1-based line where it begins.
-        chains: its protein chains; copies are repeated.
-        templates: the templates of each chain; None to search for some.
-        first_chains: id of the first copy of each chain.
-        proteins: id of the first copy, and the sequence, by the ids of protein chains.
-        has_paired_alignment: whether a chain has a paired alignment.
-        unsupported: descriptions of unsupported content, such as "a ligand".
+        alignment: the alignment; insertions are ignored.
+        comp_bias_corr: see `family_profile`.
+        matrix: see `family_profile`.
+
+    Returns:
+        A ProfileQuery, or a FastaRecord of the first row if no other row differs enough from it.
     """
+    header, sequence = alignment.names[0], alignment.query
+    rows = encode(alignment.letters.tobytes()).reshape(alignment.letters.shape)
+    rows[alignment.letters == query_columns.GAP] = GAP
+    distinct = distinct_rows(rows, MAX_MEMBER_IDENTITY)
+    if len(distinct) == 1:
+        return FastaRecord(header, sequence)
+    source = f"an alignment of {len(rows):,} rows, {len(distinct):,} of them different"
+    return ProfileQuery(header, sequence, family_profile(distinct, comp_bias_corr, matrix), source)
 
-    name: str
-    path: str
-    line: int
-    chains: list[FastaRecord] = field(default_factory=list)
-    templates: list[tuple[OwnTemplate, ...] | None] = field(default_factory=list)
-    first_chains: list[str] = field(default_factory=list)
-    proteins: dict[str, tuple[str, str]] = field(default_factory=dict)
-    has_paired_alignment: bool = False
-    stop_codons: int = 0
-    seeds: tuple[int, ...] = ()
-    cyclic: set[int] = field(default_factory=set)
-    unsupported: list[str] = field(default_factory=list)
-    ids: set[str] = field(default_factory=set)
 
-    def add_ids(self, entity: MappingWithLines) -> None:
-        """Add the ids of an entity."""
-        ids = entity.get("id")
-        for name in ids if isinstance(ids, list) else [ids]:
-            if not isinstance(name, str):
-                continue
-            if name in self.ids:
-                raise InputError(f"two chains have the id {name!r:.40}", self.path, entity.line_of("id"))
-            self.ids.add(name)
+def alphafold3_queries(data: bytes, path: str, profile: Profile) -> list[FastaRecord | Complex]:
+    """Return the queries in a JSON file for AlphaFold 3 or AlphaFold Server, one per job; see `_query`.
 
-    def add_unsupported(self, description: str) -> None:
-        """Add unsupported content, unless it has been added before."""
-        if description not in self.unsupported:
-            self.unsupported.append(description)
+    Raises:
+        InputError: invalid JSON or an invalid job; names the line.
+    """
+    jobs = [as_mapping(job, "a job", path) for job in list_jobs(parse_json_with_lines(data, path), path)]
+    return [_query(str(job.get("name")), partial(read_job, job, True), profile) for job in jobs]
 
-    def add_chain(
-        self,
-        entity: MappingWithLines,
-        copies: int,
-        alignment: Alignment | None,
-        has_paired_alignment: bool = False,
-    ) -> str:
-        """Add the copies of a protein chain, and return its sequence."""
-        text = required_text(entity, "sequence", self.path)
-        line = entity.line_of("sequence")
-        sequence, stop_codons = clean_sequence(text, self.path, line)
-        if ":" in sequence:
-            self.add_unsupported("a sequence of several chains (':')")
-        elif (molecule := other_molecule("", sequence)) is not None:
-            self.add_unsupported(f"{molecule} as protein")
-        elif alignment is not None and alignment.query != sequence:
-            reason = f"{self.header!r}: the first row of its alignment differs from its sequence"
-            raise InputError(reason, self.path, line)
-        record = FastaRecord(self.header, sequence, stop_codons=stop_codons)
-        if alignment is not None:
-            record = AlignedRecord(self.header, sequence, alignment, stop_codons=stop_codons)
-        self.chains += [record] * copies
-        self.templates += [None] * copies
-        ids = entity.get("id")
-        names = [str(name) for name in (ids if isinstance(ids, list) else [ids or f"#{len(self.chains)}"])]
-        self.first_chains += names[:1] * copies
-        self.proteins |= dict.fromkeys(names, (names[0], sequence)) if names else {}
-        self.stop_codons += stop_codons
-        self.has_paired_alignment |= has_paired_alignment
-        return sequence
 
-    @property
-    def header(self) -> str:
-        """The job's name as one word."""
-        return make_identifier(self.name)
+def boltz_query(data: bytes, path: str, name: str, profile: Profile) -> FastaRecord | Complex:
+    """Return the query in a YAML file for Boltz; see `_query`.
 
-    def build_query(self) -> FastaRecord | Complex:
-        """Return the job's query, or an UnsupportedRecord that describes its unsupported content."""
-        unsupported = [] if self.chains else ["no protein chain"]
-        unsupported += self.unsupported
-        if self.has_paired_alignment and len(self.chains) > 1:
-            unsupported.append("a paired alignment (pairedMsa)")
-        if unsupported:
-            sequence = ":".join(chain.sequence for chain in dict.fromkeys(self.chains))
-            return UnsupportedRecord(self.header, sequence, ", ".join(unsupported), self.path, self.line)
-        names = chain_names(len(self.chains))
-        cyclic = tuple(names[index] for index in sorted(self.cyclic))
-        templates = tuple(self.templates) if any(each is not None for each in self.templates) else ()
-        if len(self.chains) == 1:
-            return replace(self.chains[0], seeds=self.seeds, cyclic=cyclic, templates=templates)
-        return Complex(
-            self.header,
-            name_chains(self.header, self.chains),
-            stop_codons=self.stop_codons,
-            seeds=self.seeds,
-            cyclic=cyclic,
-            templates=templates,
-            path=self.path,
-            line=self.line,
-        )
+    Raises:
+        InputError: invalid YAML, an invalid job, or an unreadable alignment; names the line.
+    """
+    return _query(name, partial(parse_boltz_job, data, path, name, True), profile)
+
+
+def _query(name: str, read: Callable[[], MoleculeJob], profile: Profile) -> FastaRecord | Complex:
+    """Return the query of a job: a Complex for several chains, an UnsupportedRecord for other molecules.
+
+    The paired alignment of a single chain is ignored: it has no partner to pair with.
+    """
+    header = make_identifier(name)
+    try:
+        job = read()
+        polymers = [each for each in job.polymers() for _ in each.chains]
+        if len(polymers) > 1 and any(each.paired is not None for each in polymers):
+            raise OtherContent("a paired alignment (pairedMsa)", job.path, job.line)
+    except OtherContent as error:
+        return UnsupportedRecord(header, "", error.reason, str(error.path), error.line)
+    records = {
+        polymer.chains: FastaRecord(header, polymer.sequence)
+        if polymer.alignment is None
+        else replace(profile(polymer.alignment), header=header)
+        for polymer in polymers
+    }
+    names = chain_names(len(polymers))
+    cyclic = tuple(name for name, each in zip(names, polymers, strict=True) if each.is_cyclic)
+    own = tuple(each.templates for each in polymers)
+    templates = own if any(each is not None for each in own) else ()
+    chains = [records[polymer.chains] for polymer in polymers]
+    if len(chains) == 1:
+        return replace(chains[0], seeds=job.seeds, cyclic=cyclic, templates=templates)
+    return Complex(
+        header,
+        name_chains(header, chains),
+        seeds=job.seeds,
+        cyclic=cyclic,
+        templates=templates,
+        path=job.path or "",
+        line=job.line,
+    )

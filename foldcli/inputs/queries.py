@@ -20,8 +20,6 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from foldcli.inputs.alphafold3_jobs import parse_alphafold3
-from foldcli.inputs.boltz_jobs import parse_boltz
 from foldcli.inputs.complexes import Complex, refuse_complexes, split_chains
 from foldcli.inputs.formats.tables import looks_like_table, parse_table
 from foldcli.inputs.names import (
@@ -33,11 +31,10 @@ from foldcli.inputs.names import (
     list_query_files,
     log_unusual_names,
 )
-from foldcli.inputs.protein_jobs import AlignedRecord
+from foldcli.inputs.protein_jobs import alphafold3_queries, boltz_query, query_from_alignment
 from foldcli.logs import logger
-from msa.alignments import query_columns, stockholm
+from msa.alignments import stockholm
 from msa.alignments.files import Alignment, check_protein, parse_alignment, without_separator
-from msa.alphabet import GAP, encode
 from msa.base.errors import InputError
 from msa.io.compression import SUFFIXES, read_bytes
 from msa.io.fasta import (
@@ -51,7 +48,6 @@ from msa.io.fasta import (
 from msa.io.molecules import DeclaredMolecule, declared_molecule, declares_other_molecules, is_annotation
 from msa.mmseqs.files import is_mmseqs
 from msa.mmseqs.records import read_mmseqs_queries
-from msa.profile.family_profile import MAX_MEMBER_IDENTITY, distinct_rows, family_profile
 from msa.profile.matrices import BLOSUM62, RNA
 from msa.profile.pssm import ProfileQuery
 from msa.profile.saved import is_profile_archive, parse_profiles, read_profiles
@@ -215,8 +211,14 @@ def read_queries(
     text = data.lstrip()
     file_format = job_format(text, name)
     if file_format is not None:
-        jobs = _parse_jobs(file_format, data, name)
-        return [_with_profiles(job, comp_bias_corr, matrix) for job in split_complexes(jobs)]
+        if file_format == "table":
+            return split_complexes(parse_table(data, name))
+        if not text:
+            raise InputError("empty file", name)
+        profile = partial(query_from_alignment, comp_bias_corr=comp_bias_corr, matrix=matrix)
+        if file_format == "json":
+            return alphafold3_queries(data, name, profile)
+        return [boltz_query(data, name, name_of_file(name), profile)]
     alignment = find_alignment(data, name)
     if alignment is not None:
         return [_query_of_file(alignment, comp_bias_corr, matrix)]
@@ -278,29 +280,6 @@ def split_complexes(records: Iterable[Query]) -> list[Query]:
     return [split_chains(record) if isinstance(record, JoinedRecord) else record for record in records]
 
 
-def query_from_alignment(
-    alignment: Alignment, comp_bias_corr: bool = True, matrix: str = BLOSUM62
-) -> FastaRecord:
-    """Convert an alignment to a query: its first row, with a profile of all rows as in an iterated search.
-
-    Args:
-        alignment: the alignment; insertions are ignored.
-        comp_bias_corr: see `family_profile`.
-        matrix: see `family_profile`.
-
-    Returns:
-        A ProfileQuery, or a FastaRecord of the first row if no other row differs enough from it.
-    """
-    header, sequence = alignment.names[0], alignment.query
-    rows = encode(alignment.letters.tobytes()).reshape(alignment.letters.shape)
-    rows[alignment.letters == query_columns.GAP] = GAP
-    distinct = distinct_rows(rows, MAX_MEMBER_IDENTITY)
-    if len(distinct) == 1:
-        return FastaRecord(header, sequence)
-    source = f"an alignment of {len(rows):,} rows, {len(distinct):,} of them different"
-    return ProfileQuery(header, sequence, family_profile(distinct, comp_bias_corr, matrix), source)
-
-
 def is_unaligned_fasta(data: bytes) -> bool:
     """Return True if a file's content is FASTA of one or more unaligned sequences."""
     text = data.lstrip()
@@ -329,33 +308,6 @@ def _without_compression(name: str) -> Path:
     """Return a file's path without the suffix of its compression."""
     path = Path(name)
     return path.with_suffix("") if path.suffix.lower() in SUFFIXES else path
-
-
-def _parse_jobs(file_format: str, data: bytes, name: str) -> Iterable[Query]:
-    if file_format == "table":
-        return parse_table(data, name)
-    if not data.strip():
-        raise InputError("empty file", name)
-    if file_format == "json":
-        return parse_alphafold3(data, name)
-    return parse_boltz(data, name, name_of_file(name))
-
-
-def _with_profiles(query: Query, comp_bias_corr: bool, matrix: str) -> Query:
-    """Convert chains with an alignment to queries with its profile; they keep their names."""
-    if isinstance(query, Complex):
-        # set: the profile of copies is computed once
-        converted = {chain: _with_profile(chain, comp_bias_corr, matrix) for chain in set(query.chains)}
-        return replace(query, chains=tuple(converted[chain] for chain in query.chains))
-    return _with_profile(query, comp_bias_corr, matrix)
-
-
-def _with_profile(record: FastaRecord, comp_bias_corr: bool, matrix: str) -> FastaRecord:
-    if not isinstance(record, AlignedRecord):
-        return record
-    query = query_from_alignment(record.alignment, comp_bias_corr, matrix)
-    kept = ("header", "stop_codons", "seeds", "cyclic", "templates")
-    return replace(query, **{name: getattr(record, name) for name in kept})
 
 
 def _looks_like_alignment(text: bytes) -> bool:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from foldcli.inputs.complexes import Complex, pair_all, read_pairs
 from foldcli.inputs.names import BACKGROUND_PREFIX
-from foldcli.inputs.protein_jobs import AlignedRecord
 from foldcli.inputs.queries import Query, QuerySources, name_queries, read_named_queries
 from msa.base.errors import InputError
 from msa.io.fasta import FastaRecord, UnsupportedRecord
@@ -96,7 +95,7 @@ def _read_chains(file: str, comp_bias_corr: bool, matrix: str, failures: "Failur
     for name, query in read_named_queries(QuerySources([file], comp_bias_corr, matrix), failures):
         if isinstance(query, UnsupportedRecord):
             failures.add(name, query.error())
-        elif isinstance(query, Complex) or type(query) not in (FastaRecord, AlignedRecord):
+        elif isinstance(query, Complex) or type(query) is not FastaRecord:
             failures.add(name, InputError(f"{_describe(query)}; a screen takes sequences of single chains"))
         else:
             chains.append(query)

@@ -73,7 +73,7 @@ def run_search(
         return
     readers: QueryReaders = sources
     if values["params"] is not None:
-        from foldcli.inputs.molecules.searches import JobSources  # imports the dictionary of components
+        from foldcli.inputs.molecules.read import JobSources  # imports the dictionary of components
 
         readers = JobSources(inputs)
     run = SearchRun(

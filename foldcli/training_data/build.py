@@ -49,23 +49,6 @@ _HIT_COLUMNS = (
 
 
 @dataclass(frozen=True)
-class TrainingDataSettings:
-    """Settings of a run.
-
-    Args:
-        held_out: share of the homology groups that is held out as a whole.
-        seed: seed of the choice of held-out chains.
-        threads: CPU threads. Does not affect the content.
-        overwrite: replace existing training data. Does not affect the content.
-    """
-
-    held_out: float
-    seed: int
-    threads: int
-    overwrite: bool = False
-
-
-@dataclass(frozen=True)
 class TrainingDataRun:
     """A run of `foldcli training-data`.
 
@@ -74,26 +57,23 @@ class TrainingDataRun:
 
     Args:
         structures: structure libraries, structure files, and folders of them.
+        db: path of the database; None for the sequences of the library of structures.
+        device: device of the searches.
         output: folder to create; it appears only when it is complete.
+        held_out: share of the homology groups that is held out as a whole.
+        seed: seed of the choice of held-out chains.
+        threads: CPU threads. Does not affect the content.
+        overwrite: replace existing training data. Does not affect the content.
     """
 
     structures: Sequence[str]
-    database: DatabaseSource
+    db: str | None
+    device: str
     output: Path
-    settings: TrainingDataSettings
-
-    @classmethod
-    def with_database(
-        cls,
-        structures: Sequence[str],
-        db: str | None,
-        device: str,
-        output: Path,
-        settings: TrainingDataSettings,
-    ) -> "TrainingDataRun":
-        """Return a run with the database of a path; None is the sequences of the library of structures."""
-        database = DatabaseSource(db or str(library_database()), device)
-        return cls(structures, database, output, settings)
+    held_out: float
+    seed: int
+    threads: int
+    overwrite: bool = False
 
     def run(self) -> None:
         """Write the training data, unless an earlier run with the same input has.
@@ -102,27 +82,34 @@ class TrainingDataRun:
             click.UsageError: a structure library has backbones only.
             InputError: there is no chain to train on, an input is damaged, or the output exists.
         """
-        libraries = open_structures(self.structures, self.settings.threads)
-        database = self.database.open()
+        libraries = open_structures(self.structures, self.threads)
+        database = self._database.open()
         identity = self._identity(libraries, database)
-        if not self.settings.overwrite and _stored_fingerprint(self.output) == identity:
+        if not self.overwrite and _stored_fingerprint(self.output) == identity:
             logger.info("%s: already finished", self.output)
             return
-        check_output(self.output, self.settings.overwrite, is_training_data, "folder of training data")
+        check_output(self.output, self.overwrite, is_training_data, "folder of training data")
         selected = select_chains(libraries)
         selected.log()
         if not selected.chains:
             raise InputError(f"no chain of {MIN_LENGTH} to {MAX_LENGTH} residues to train on")
         with temporary_folder(self.output) as folder:
             self._write(folder, selected, database, identity)
-            publish(folder, self.output, replace=self.settings.overwrite)
+            publish(folder, self.output, replace=self.overwrite)
         shutil.rmtree(self._parts, ignore_errors=True)
 
     def _identity(self, libraries: Sequence[StructureLibrary], database: TargetDatabase) -> str:
         """Return a fingerprint of everything that the output depends on."""
-        settings = {"held_out": self.settings.held_out, "seed": self.settings.seed}
         checksums = [library.checksums for library in libraries]
-        return fingerprint([VERSION, FORMAT_VERSION, checksums, database.manifest.checksums, settings])
+        return fingerprint([VERSION, FORMAT_VERSION, checksums, database.manifest.checksums, self._settings])
+
+    @property
+    def _settings(self) -> dict[str, float]:
+        return {"held_out": self.held_out, "seed": self.seed}
+
+    @property
+    def _database(self) -> DatabaseSource:
+        return DatabaseSource(self.db or str(library_database()), self.device)
 
     @property
     def _parts(self) -> Path:
@@ -132,15 +119,15 @@ class TrainingDataRun:
     def _write(self, folder: Path, selected: SelectedChains, database: TargetDatabase, identity: str) -> None:
         names = [chain.id for chain in selected.chains]
         sequences = [decode_query(chain.aatype) for chain in selected.chains]
-        engine = open_search_engine(self.database.device)
+        engine = open_search_engine(self._database.device)
         queries = [FastaRecord(name, sequence) for name, sequence in zip(names, sequences, strict=True)]
         searcher = LocalSearcher(database, engine)
-        write_alignments(folder, chain_alignments(queries, searcher, self._parts, self.settings.threads))
+        write_alignments(folder, chain_alignments(queries, searcher, self._parts, self.threads))
         hits = self._write_hits(folder, queries, engine)
         groups, clusters = hits.groups(), hits.clusters()
         write_chains(folder, selected.chains, clusters)
         write_groups(folder, names, groups)
-        sets = choose_held_out(hits, self.settings.held_out, self.settings.seed)
+        sets = choose_held_out(hits, self.held_out, self.seed)
         write_held_out(folder, {key: [names[chain] for chain in chains] for key, chains in sets.items()})
         num_training = len(names) - sum(len(chains) for chains in sets.values())
         num_groups = int(groups.max()) + 1
@@ -150,7 +137,7 @@ class TrainingDataRun:
             self.output, f"{len(names):,}", f"{num_groups:,}",
             *(f"{len(sets[key]):,}" for key in ("A", "B", "X")), f"{num_training:,}",
         )  # fmt: skip
-        if self.settings.held_out and not sets["A"]:
+        if self.held_out and not sets["A"]:
             logger.warning("%s: all chains are related, so none is held out for validation", self.output)
         manifest = {
             "format": FORMAT,
@@ -160,8 +147,8 @@ class TrainingDataRun:
             "left_out": selected.left_out,
             "groups": num_groups,
             "sets": {key: len(chains) for key, chains in sets.items()},
-            "settings": {"held_out": self.settings.held_out, "seed": self.settings.seed},
-            "database": {"path": str(self.database.db), "sha256": database.manifest.checksums},
+            "settings": self._settings,
+            "database": {"path": str(self._database.db), "sha256": database.manifest.checksums},
             "foldcli": VERSION,
         }
         (folder / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n")
@@ -170,14 +157,12 @@ class TrainingDataRun:
         """Search the chains among themselves; write and return the hits."""
         fasta, path = folder / "chains.fasta", folder / "chains"
         fasta.write_text("".join(f">{query.header}\n{query.sequence}\n" for query in queries))
-        build_database([fasta], path, BuildSettings(threads=self.settings.threads))
+        build_database([fasta], path, BuildSettings(threads=self.threads))
         fasta.unlink()
         database = TargetDatabase.open(path)
         index_of = {query.id: index for index, query in enumerate(queries)}
         chain_of = np.array([index_of[database.id(index)] for index in range(len(database))])
-        search = SearchSettings(
-            evalue=MAX_HIT_EVALUE, max_seqs=max(300, len(queries)), threads=self.settings.threads
-        )
+        search = SearchSettings(evalue=MAX_HIT_EVALUE, max_seqs=max(300, len(queries)), threads=self.threads)
         parts: list[tuple[np.ndarray, ...]] = []
         with (
             progress_bar("chains against chains", "pairs") as progress,

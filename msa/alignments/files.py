@@ -7,6 +7,7 @@ in the deletion matrix (AlphaFold2's name) at the following column.
 
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -43,6 +44,11 @@ class Alignment:
     def __len__(self) -> int:
         return len(self.letters)
 
+    def take(self, rows: np.ndarray | slice) -> "Alignment":
+        """Return some of the rows, by their indices."""
+        names = tuple(np.array(self.names, object)[rows])
+        return Alignment(names, self.letters[rows], self.deletions[rows], self.source)
+
     @property
     def query(self) -> str:
         """The query's residues."""
@@ -57,6 +63,16 @@ class Alignment:
     def sequences(self) -> list[str]:
         """The aligned rows, each as long as the query."""
         return [row.tobytes().decode("ascii") for row in self.letters]
+
+
+def join_alignments(alignments: Sequence[Alignment]) -> Alignment:
+    """Return the rows of alignments with the same columns, one below the other."""
+    return Alignment(
+        tuple(name for alignment in alignments for name in alignment.names),
+        np.concatenate([alignment.letters for alignment in alignments]),
+        np.concatenate([alignment.deletions for alignment in alignments]),
+        alignments[0].source,
+    )
 
 
 def check_protein(header: str, sequence: str, source: str | None) -> None:

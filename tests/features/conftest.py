@@ -6,11 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from features.alphafold2.sampling import PhiloxDraws
+
 DATA = Path(__file__).parent / "data"
 
 
-class RecordedDraws:
-    """Random choices recorded by make_goldens.py, as `features.alphafold2.sampling.Draws`."""
+class RecordedDraws(PhiloxDraws):
+    """Random choices recorded by make_goldens.py, instead of those of a seed."""
 
     def __init__(self, recorded: Mapping[str, np.ndarray], prefix: str, rows: int, length: int) -> None:
         self.sampled = recorded[f"{prefix}/sample_order"].astype(int)

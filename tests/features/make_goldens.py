@@ -56,7 +56,7 @@ class Recorder:
         return recorded
 
     def iterations(self, count):
-        """Return the four choices of each of the last `count` iterations, by the names of `Draws`."""
+        """Return the four choices of each of the last `count` iterations, in the order of their calls."""
         kept = {}
         for i, draws in enumerate(np.array_split(np.arange(len(self.log) - 4 * count, len(self.log)), count)):
             sample, uniform, categorical, extra = (self.log[k] for k in draws)

@@ -10,8 +10,9 @@ from types import FrameType
 
 import pytest
 
-from features.cache.cache import FeatureCache, cache_key, read_entry
+from features.cache.cache import FeatureCache, cache_key
 from features.cache.cleanup import remove_abandoned
+from features.cache.entry import read_entry
 from msa.alignments.files import Alignment, parse_alignment
 
 PROCESSES, TARGETS, KILLS = 16, 24, 4

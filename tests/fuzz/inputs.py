@@ -28,8 +28,8 @@ from features.alphafold2.deterministic import make_features
 from features.alphafold3.inputs import Settings, build_sample
 from features.alphafold3.samples import read_sample, sample_key, write_sample
 from features.assembly.job import Ligand, MoleculeJob, Polymer
-from features.cache.cache import FeatureCache, encode_entry, read_entry
-from features.cache.entry import read_entry_metadata
+from features.cache.cache import FeatureCache
+from features.cache.entry import encode_entry, read_entry, read_entry_metadata
 from features.chemistry.residue_classes import MoleculeKind
 from features.complexes.cache import rows_to_features
 from features.complexes.features import features_of_rows, in_input_order

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from msa.base.errors import InputError
@@ -15,6 +15,7 @@ _BRACKET = re.compile(r"[\[\]{}]")
 # YAML's spellings of "no value", unless they are quoted
 _YAML_NULL = ("", "~", "null", "Null", "NULL")
 _SURROGATE = re.compile("[\ud800-\udfff]")
+_FLAGS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 # the tokens of JSON needed to find the lines of objects and keys
 _TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\]:\n]')
 
@@ -22,26 +23,106 @@ _TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\]:\n]')
 class MappingWithLines(dict[str, Any]):
     """A mapping read from a file.
 
-    Attributes:
-        line: 1-based line where it begins.
+    Args:
+        content: keys and values.
+        path: the file, for errors.
+        line: 1-based line where the mapping begins.
         lines: 1-based line of each key.
+        start: offset in the file's text where it begins.
     """
 
-    line: int
-    lines: dict[str, int]
-
-    @classmethod
-    def create(
-        cls, content: Iterable[tuple[str, Any]], line: int, lines: dict[str, int]
-    ) -> "MappingWithLines":
-        """Return a mapping with its line numbers."""
-        mapping = cls(content)
-        mapping.line, mapping.lines = line, lines
-        return mapping
+    def __init__(
+        self, content: Iterable[tuple[str, Any]], path: str, line: int, lines: Mapping[str, int], start: int
+    ) -> None:
+        super().__init__(content)
+        self.path, self.line, self._lines, self.start = path, line, lines, start
 
     def line_of(self, key: str) -> int:
         """Return the line of a key, or that of the mapping if it lacks the key."""
-        return self.lines.get(key, self.line)
+        return self._lines.get(key, self.line)
+
+    def error(self, reason: str, key: str | None = None) -> InputError:
+        """Return an error that names the file and the line of a key, or of the mapping."""
+        return InputError(reason, self.path, self.line if key is None else self.line_of(key))
+
+    def check_keys(self, known: Collection[str]) -> None:
+        """Raise InputError for an unknown key, which is probably misspelt."""
+        for key in self:
+            if key not in known:
+                raise self.error(f"unknown key {key!r}", key)
+
+    def refuse(self, descriptions: Mapping[str, str]) -> None:
+        """Raise InputError for a key with content that no network here supports; the error describes it."""
+        for key, description in descriptions.items():
+            if self.get(key) not in (None, [], {}, "", False):
+                raise self.error(f"{description} ({key}) are not supported", key)
+
+    def text(self, key: str) -> str:
+        """Return the text of a key; raise InputError if it is missing, or its value is not text."""
+        value = self.get(key)
+        if not isinstance(value, str) or not value.strip():
+            reason = f"{key!r} is not text" if value not in (None, "") else f"no {key!r}"
+            if isinstance(value, list):
+                reason += "; in YAML, quote text that begins with a bracket"
+            raise self.error(reason, key)
+        return value
+
+    def number(self, key: str, value: Any = ..., name: str | None = None) -> int:
+        """Return a whole number, which YAML has as text; raise InputError for anything else.
+
+        Args:
+            key: its key, or the one whose line errors name.
+            value: the number; by default the value of the key.
+            name: its name in errors; by default the key.
+        """
+        value = self.get(key) if value is ... else value
+        if isinstance(value, str) and value.strip().isdecimal() and len(value) < 12:
+            return int(value)
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise self.error(f"{name or key!r} is {value!r:.40}: expected a whole number", key)
+        return value
+
+    def flag(self, key: str, default: bool = False) -> bool:
+        """Return true or false, which YAML has as text; the default if the key is absent.
+
+        Raises:
+            InputError: the value is neither.
+        """
+        value = self.get(key)
+        if value is None:
+            return default
+        flag = value if isinstance(value, bool) else _FLAGS.get(str(value).lower())
+        if flag is None:
+            raise self.error(f"{key!r} is {value!r:.40}: expected true or false", key)
+        return flag
+
+    def mapping(self, key: str, description: str | None = None) -> "MappingWithLines":
+        """Return the mapping of a key; raise InputError if there is none."""
+        return as_mapping(self.get(key), description or repr(key), self.path, self.line_of(key))
+
+    def elements(self, key: str, content: str = "a list") -> list[Any]:
+        """Return a list, empty if there is none; raise InputError for anything else."""
+        values = self.get(key)
+        if values is not None and not isinstance(values, list):
+            raise self.error(f"{key!r} is not {content}", key)
+        return values or []
+
+    def mappings(
+        self, key: str, description: str, known: Collection[str] | None = None
+    ) -> Iterator["MappingWithLines"]:
+        """Yield the mappings in a list; raise InputError for anything else, and for unknown keys."""
+        for value in self.elements(key):
+            item = as_mapping(value, description, self.path, self.line_of(key))
+            if known is not None:
+                item.check_keys(known)
+            yield item
+
+
+def as_mapping(value: Any, description: str, path: str, line: int = 1) -> MappingWithLines:
+    """Return a value that must be a mapping; raise InputError if it is not."""
+    if not isinstance(value, MappingWithLines):
+        raise InputError(f"{description} is not a mapping", path, line)
+    return value
 
 
 def parse_json_with_lines(data: bytes, path: str) -> Any:
@@ -60,9 +141,9 @@ def parse_json_with_lines(data: bytes, path: str) -> Any:
         object_lines = iter(_object_lines(text, path))
 
         def create(pairs: list[tuple[str, Any]]) -> MappingWithLines:
-            line, keys = next(object_lines)
+            start, line, keys = next(object_lines)
             _check_repeated_keys(keys, path)
-            return MappingWithLines.create(pairs, line, dict(keys))
+            return MappingWithLines(pairs, path, line, dict(keys), start)
 
         return json.loads(text, object_pairs_hook=create)
     except json.JSONDecodeError as error:
@@ -72,21 +153,21 @@ def parse_json_with_lines(data: bytes, path: str) -> Any:
         raise InputError("nested too deeply", path) from None
 
 
-def _object_lines(text: str, path: str) -> list[tuple[int, list[tuple[str, int]]]]:
-    """Return the line and the (key, line) pairs of every object in valid JSON, ordered by their ends."""
-    objects: list[tuple[int, list[tuple[str, int]]]] = []
-    open_brackets: list[tuple[str, int, list[tuple[str, int]]]] = []
+def _object_lines(text: str, path: str) -> list[tuple[int, int, list[tuple[str, int]]]]:
+    """Return offset, line and (key, line) pairs of every object in valid JSON, ordered by their ends."""
+    objects: list[tuple[int, int, list[tuple[str, int]]]] = []
+    open_brackets: list[tuple[int, int, list[tuple[str, int]]]] = []
     line, last_string = 1, ("", 0)
     for match in _TOKEN.finditer(text):
         token = match[0]
         if token == "\n":
             line += 1
         elif token in "{[":
-            open_brackets.append((token, line, []))
+            open_brackets.append((match.start(), line, []))
         elif token in "}]":
-            bracket, start_line, keys = open_brackets.pop()
-            if bracket == "{":
-                objects.append((start_line, keys))
+            opened = open_brackets.pop()
+            if token == "}":
+                objects.append(opened)
         elif token == ":":
             open_brackets[-1][2].append((json.loads(last_string[0]), last_string[1]))
         else:
@@ -117,8 +198,8 @@ def parse_yaml_with_lines(data: bytes, path: str) -> Any:
         def construct_mapping(self, node: Any, deep: bool = False) -> MappingWithLines:
             keys = [(str(key.value), key.start_mark.line + 1) for key, _ in node.value]
             _check_repeated_keys(keys, path)
-            content = super().construct_mapping(node, deep=True)
-            return MappingWithLines.create(content.items(), node.start_mark.line + 1, dict(keys))
+            content, mark = super().construct_mapping(node, deep=True), node.start_mark
+            return MappingWithLines(content.items(), path, mark.line + 1, dict(keys), mark.index)
 
         def construct_scalar(self, node: Any) -> str | None:
             if node.style is None and node.value in _YAML_NULL:

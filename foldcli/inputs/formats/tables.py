@@ -2,6 +2,7 @@
 
 import csv
 import io
+from collections.abc import Sequence
 
 from foldcli.inputs.formats.json_with_lines import decode_utf8
 from msa.base.errors import InputError
@@ -26,8 +27,10 @@ def parse_table(data: bytes, path: str) -> list[FastaRecord]:
     return [_table_record(row, path, line) for line, row in table_rows(data, path)]
 
 
-def table_rows(data: bytes, path: str) -> list[tuple[int, dict[str, str]]]:
-    """Return the line and the values by column of each row of a ColabFold table.
+def table_rows(
+    data: bytes, path: str, used: Sequence[str] = _USED_COLUMNS
+) -> list[tuple[int, dict[str, str]]]:
+    """Return the line and the values by column of each row of a table with these columns and any others.
 
     Raises:
         InputError: a column is missing or repeated, or a row has another number of fields; names the line.
@@ -36,12 +39,13 @@ def table_rows(data: bytes, path: str) -> list[tuple[int, dict[str, str]]]:
     if not text.strip():
         raise InputError("empty file", path)
     separator, names = _read_column_names(text.encode())
-    repeated = [name for name in (*_USED_COLUMNS, *_FILE_COLUMNS) if names.count(name) > 1]
+    repeated = [name for name in (*used, *_FILE_COLUMNS) if names.count(name) > 1]
     if repeated:
         raise InputError(f"two columns have the name {repeated[0]!r}", path, 1)
-    missing = [name for name in _USED_COLUMNS if name not in names]
+    missing = [name for name in used if name not in names]
     if missing:
-        raise InputError(f"no column {missing[0]!r}: the first line must name `id` and `sequence`", path, 1)
+        expected = " and ".join(f"`{name}`" for name in used)
+        raise InputError(f"no column {missing[0]!r}: the first line must name {expected}", path, 1)
     # strict, so that an unclosed quotation mark is an error instead of quoting the rest of the file
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
     rows = []

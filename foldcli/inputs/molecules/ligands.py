@@ -14,9 +14,9 @@ from features.assembly.job import Ligand, MoleculeJob
 from features.chemistry.components import read_component
 from features.chemistry.molecules import parse_smiles
 from foldcli.inputs.failures import Failures
+from foldcli.inputs.formats.job_fields import Refuse
 from foldcli.inputs.formats.json_with_lines import decode_utf8
 from foldcli.inputs.formats.tables import make_identifier
-from foldcli.inputs.molecules.fields import Refuse
 from foldcli.inputs.molecules.read import name_jobs
 from foldcli.inputs.queries import warn_queries
 from model.chains import iterate_chain_names

@@ -7,22 +7,22 @@ YAML.
 
 import os
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 from features.assembly.job import MoleculeJob, Polymer
 from features.chemistry.residue_classes import MoleculeKind
 from foldcli.inputs.complexes import Complex
 from foldcli.inputs.failures import Failures
+from foldcli.inputs.formats.alphafold3 import alphafold3_jobs
+from foldcli.inputs.formats.boltz import parse_boltz_job
+from foldcli.inputs.formats.fasta import names_molecules, parse_fasta_jobs, parse_table_jobs
+from foldcli.inputs.formats.job_fields import Refuse
 from foldcli.inputs.formats.json_with_lines import MappingWithLines, parse_json_with_lines
+from foldcli.inputs.formats.openfold3 import openfold3_jobs
 from foldcli.inputs.formats.tables import make_identifier, parse_table, table_rows
-from foldcli.inputs.molecules.alphafold3 import alphafold3_jobs
-from foldcli.inputs.molecules.boltz import parse_boltz_job
-from foldcli.inputs.molecules.fasta import names_molecules, parse_fasta_jobs, parse_table_jobs
-from foldcli.inputs.molecules.fields import Refuse
-from foldcli.inputs.molecules.openfold3 import openfold3_jobs
 from foldcli.inputs.names import FASTA_SUFFIXES, list_files, list_query_files
 from foldcli.inputs.queries import (
     Query,
@@ -35,6 +35,7 @@ from foldcli.inputs.queries import (
     split_complexes,
     warn_queries,
 )
+from foldcli.logs import logger
 from model.chains import chain_names
 from msa.alignments.complex_a3m import ComplexAlignment, is_complex_a3m, parse_complex_a3m
 from msa.alignments.files import Alignment, check_protein, without_separator
@@ -227,3 +228,43 @@ def _job_of_complex(alignment: ComplexAlignment) -> MoleculeJob:
     )
     name = name_of_file(path or "-")
     return MoleculeJob(name, polymers, path=path)
+
+
+@dataclass(frozen=True)
+class JobSources:
+    """Files of jobs, whose proteins are searched; see `foldcli.inputs.queries.QueryReaders`."""
+
+    inputs: Sequence[str]
+
+    def readers(self) -> Iterator[tuple[str, Callable[[], Sequence[Query]]]]:
+        """Yield each file with a function that reads its queries, and with one for each error of a job.
+
+        Raises:
+            InputError: a folder has no job file.
+        """
+        for path in list_job_files(self.inputs):
+            errors: list[InputError] = []
+            yield path, partial(_read_complexes, path, errors)
+            for error in errors:
+                yield path, partial(_fail, error)
+
+
+def _read_complexes(path: str, errors: list[InputError]) -> list[Complex]:
+    """Return the searched proteins of each job in a file, copies included; append the errors of jobs."""
+    complexes = []
+    for job in read_job_file(path, errors.append):
+        name = make_identifier(job.name)
+        chains = tuple(
+            FastaRecord(f"{name}_{polymer.chains[0]}", polymer.sequence)
+            for polymer in job.proteins_to_search()
+            for _ in polymer.chains
+        )
+        if chains:
+            complexes.append(Complex(name, chains, path=job.path or "", line=job.line))
+        else:
+            logger.info("%s: no protein without an alignment, so nothing to search", name)
+    return complexes
+
+
+def _fail(error: InputError) -> NoReturn:
+    raise error

@@ -10,7 +10,7 @@ from typing import IO
 import numpy as np
 
 from features.assembly.job import OwnTemplate
-from features.cache.cache import read_entry
+from features.cache.entry import read_entry
 from features.templates.table import write_template_table
 from foldcli.inputs.alignment_targets import AlignmentTarget
 from foldcli.inputs.cached_targets import CachedTarget

@@ -23,14 +23,12 @@ Sample: TypeAlias = "SharedArrays | dict[str, np.ndarray]"
 
 
 def prepare_features() -> None:
-    """Make, pack, unpack and sample small features, so that numba loads or compiles their kernels."""
+    """Make and sample small features, so that numba loads or compiles their kernels."""
     from features.alphafold2.deterministic import make_features  # imports numpy, as the others do
     from features.alphafold2.sampling import SamplingSettings, sample_features
-    from features.cache.encoding import decode, encode
     from msa.alignments.files import parse_alignment
 
-    blocks, layout = encode(make_features([parse_alignment(b">a\nAC\n>b\nAG\n>c\nCC\n")]))
-    features = decode({name: memoryview(block) for name, block in blocks.items()}, layout)
+    features = make_features([parse_alignment(b">a\nAC\n>b\nAG\n>c\nCC\n")])
     sample_features(features, SamplingSettings(max_seq=2, max_extra_seq=1), 1, 0)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from features.cache.cache import read_entry
+from features.cache.entry import read_entry
 from model.chains import chain_names
 from msa.alignments import stockholm
 from msa.alignments.a3m import parse_chain_line

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from features.alphafold3.inputs import Settings, build_sample
-from features.alphafold3.template_rows import ChainTemplate, lay_templates, templates_of_features
+from features.alphafold3.template_rows import lay_templates
 from features.alphafold3.templates import TemplateRows, template_features
 from features.assembly.atoms import Atoms, build_atoms
 from features.assembly.job import Ligand, Modification, MoleculeJob, OwnTemplate, Polymer
@@ -25,7 +25,7 @@ SEQUENCE = read_chains(FILE)[0].sequence
 
 
 def rows_of(
-    job: MoleculeJob, found: dict[str, list[ChainTemplate]] | None = None
+    job: MoleculeJob, found: dict[str, dict[str, np.ndarray]] | None = None
 ) -> tuple[Atoms, Tokens, TemplateRows | None]:
     atoms = build_atoms(job)
     tokens = build_tokens(atoms)
@@ -58,7 +58,7 @@ def test_all_copies_have_the_template_and_nothing_else_has() -> None:
     """Compare every value with one computed by hand, residue by residue."""
     chain = read_chains(FILE)[0]
     pairs = np.array([[0, 5], [1, 6], [3, 9], [4, 10]])
-    found = {"GKVLG": templates_of_features(make_template_features(5, [(chain, pairs, 1.0)]))}
+    found = {"GKVLG": make_template_features(5, [(chain, pairs, 1.0)])}
     job = MoleculeJob(
         "job",
         (
@@ -93,11 +93,7 @@ def test_all_copies_have_the_template_and_nothing_else_has() -> None:
 
 
 def test_an_empty_list_means_no_templates_and_none_means_the_search() -> None:
-    found = {
-        "MKV": templates_of_features(
-            make_template_features(3, [(read_chains(FILE)[0], np.array([[0, 0]]), 1)])
-        )
-    }
+    found = {"MKV": make_template_features(3, [(read_chains(FILE)[0], np.array([[0, 0]]), 1)])}
     for templates, expected in ((None, True), ((), False)):
         job = MoleculeJob("job", (Polymer(MoleculeKind.PROTEIN, "MKV", ("A",), templates=templates),))
         assert (rows_of(job, found)[2] is not None) == expected

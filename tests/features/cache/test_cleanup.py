@@ -10,8 +10,9 @@ import pytest
 from features.alphafold2.deterministic import make_features
 from features.cache import cache as cache_module
 from features.cache import cleanup
-from features.cache.cache import FeatureCache, cache_key, read_entry
+from features.cache.cache import FeatureCache, cache_key
 from features.cache.cleanup import find_abandoned, remove_abandoned, temporary_prefix
+from features.cache.entry import read_entry
 from tests.msa.alignments.alignment_builders import single_sequence
 
 KEY = "ab" * 32

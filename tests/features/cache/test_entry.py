@@ -1,8 +1,10 @@
 """Tests of the file format of cache entries, with randomly damaged files."""
 
+import json
 import random
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,9 +13,9 @@ import safetensors.numpy
 from features.alphafold2.deterministic import make_features
 from features.alphafold2.schema import CACHED
 from features.cache import entry as entry_module
-from features.cache.cache import FeatureCache, cache_key, encode_entry, read_entry
-from features.cache.entry import CorruptEntryError, read_entry_metadata
-from msa.alignments.files import read_alignment
+from features.cache.cache import FeatureCache, cache_key
+from features.cache.entry import CorruptEntryError, encode_entry, read_entry, read_entry_metadata
+from msa.alignments.files import parse_alignment, read_alignment
 from tests.msa.alignments.alignment_builders import single_sequence
 
 NUM_DAMAGED = 500
@@ -112,6 +114,52 @@ def test_entries_round_trip(entries: dict[str, bytes], tmp_path: Path, verify: b
         assert encode_entry(key, features, ["x"]) == content
 
 
+def damaged_layout(content: bytes, name: str, layout: list[Any]) -> bytes:
+    """Return an entry whose header states another type or shape of a tensor."""
+    header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+    metadata = json.loads(header["__metadata__"][entry_module.FORMAT])
+    metadata["tensors"][name] = layout
+    return safetensors.numpy.save(
+        safetensors.numpy.load(content), {entry_module.FORMAT: json.dumps(metadata)}
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "layout"),
+    [
+        ("msa", ["|i1", [38, 30]]),
+        ("msa", ["|i1", [380, 310]]),
+        ("deletion_matrix", ["|u1", [37, 31]]),
+        ("hhblits_profile", ["<f8", [31, 22]]),
+        *(("msa", [kind, [38, 31]]) for kind in ("O", "|O8", "<M8[s]", "V8")),
+    ],
+)
+def test_types_and_shapes_that_do_not_match_are_an_error(
+    entries: dict[str, bytes], tmp_path: Path, name: str, layout: list[Any]
+) -> None:
+    (tmp_path / "entry").write_bytes(damaged_layout(next(iter(entries.values())), name, layout))
+    with pytest.raises(CorruptEntryError, match=r"the type|does not match|too small"):
+        read_entry(tmp_path / "entry", verify=False)
+
+
+@pytest.mark.parametrize(("largest", "dtype"), [(9, np.uint8), (60_000, np.uint16), (70_000, np.uint32)])
+def test_features_are_aligned_and_share_no_memory(tmp_path: Path, largest: int, dtype: type) -> None:
+    features = make_features([parse_alignment(b">q\nMKV\n>a\nM%bWV\n" % (b"a" * largest))])
+    (tmp_path / "entry").write_bytes(encode_entry("0" * 64, features, []))
+    back = read_entry(tmp_path / "entry")
+    assert back["deletion_matrix"].dtype == dtype
+    before = {name: value.tobytes() for name, value in back.items()}
+    for name, value in back.items():
+        assert (value.dtype, value.shape, before[name]) == (
+            features[name].dtype, features[name].shape, features[name].tobytes(),
+        )  # fmt: skip
+        assert value.flags.writeable and value.flags.aligned, name
+        value[...] = np.zeros((), value.dtype)
+        for other in back.keys() - {name}:
+            assert back[other].tobytes() == before[other]
+        value[...] = np.frombuffer(before[name], value.dtype).reshape(value.shape)
+
+
 def test_checksum_covers_all_other_bytes(entries: dict[str, bytes]) -> None:
     content = min(entries.values(), key=len)
     digits = entry_module._CHECKSUM
@@ -127,10 +175,7 @@ def test_checksum_covers_all_other_bytes(entries: dict[str, bytes]) -> None:
 def test_entries_are_safetensors_files(entries: dict[str, bytes]) -> None:
     for content in entries.values():
         stored = safetensors.numpy.load(content)
-        assert {name: value.dtype for name, value in stored.items()} == {
-            "alignment": np.uint8,
-            "rest": np.uint8,
-        }
+        assert {name: value.dtype for name, value in stored.items()} == {"features": np.uint8}
 
 
 def test_metadata_is_readable_from_the_header_alone(entries: dict[str, bytes], tmp_path: Path) -> None:
@@ -139,7 +184,7 @@ def test_metadata_is_readable_from_the_header_alone(entries: dict[str, bytes], t
     header = 8 + int.from_bytes(content[:8], "little")
     path.write_bytes(content[:header])
     metadata = read_entry_metadata(path)
-    assert (metadata["key"], metadata["name"], metadata["version"]) == (key, "row0 a description", 4)
+    assert (metadata["key"], metadata["name"], metadata["version"]) == (key, "row0 a description", 5)
     assert metadata["tensors"]["msa"] == ["|i1", [38, 31]]
     path.write_bytes(content[: header - 1])
     with pytest.raises(CorruptEntryError, match="truncated"):
@@ -169,8 +214,8 @@ def test_foreign_and_newer_entries_are_an_error(
                 cache.load(key, verify)
             with pytest.raises(CorruptEntryError, match=message):
                 read_entry_metadata(cache.path(key))
-        cache.path(key).write_bytes(content.replace(b'\\"version\\": 4', b'\\"version\\": 5'))
-        with pytest.raises(CorruptEntryError, match="format version 5; this program reads 4"):
+        cache.path(key).write_bytes(content.replace(b'\\"version\\": 5', b'\\"version\\": 6'))
+        with pytest.raises(CorruptEntryError, match="format version 6; this program reads 5"):
             cache.load(key, verify)
     with pytest.raises(FileNotFoundError):
         cache.load("1" * 64)

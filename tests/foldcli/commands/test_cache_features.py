@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from features.cache.cache import read_entry
+from features.cache.entry import read_entry
 from tests.command_process import run_foldcli
 
 A3M = ">q\nMKVLGA\n>a\nMK-aaLGA\n"

@@ -2,6 +2,7 @@
 
 import random
 import shutil
+import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,6 +65,22 @@ def family(tmp_path_factory: pytest.TempPathFactory) -> Family:
 def export_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a cache for these tests only."""
     return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture
+def search(
+    family: Family, export_cache: Path, tmp_path: Path
+) -> Callable[..., "subprocess.CompletedProcess[str]"]:
+    """Return a function that searches job files for a program, with results in the folder out."""
+
+    def run(
+        tool: str, *arguments: object, out: Path = tmp_path / "out"
+    ) -> "subprocess.CompletedProcess[str]":
+        command = ["search", *arguments, family.path, "-o", out, "--format", tool, "-e", "1e-6"]
+        # no folder of programs
+        return run_foldcli(command, env={"FOLDCLI_CACHE": str(export_cache), "PATH": ""})
+
+    return run
 
 
 @pytest.fixture

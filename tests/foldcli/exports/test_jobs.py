@@ -1,22 +1,20 @@
 """Exported jobs: what is filled in, what stays as it was, and what is refused."""
 
 import json
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import yaml
 
-from foldcli.exports.json_text import JsonText
+from foldcli.exports.json_documents import JsonText
+from foldcli.inputs.formats.json_with_lines import parse_json_with_lines
 from tests.command_process import command_environment, run_foldcli
 from tests.foldcli.exports.conftest import GB1, JOBS, UBIQUITIN, Family
 
 Export = Callable[..., Path]
-
-
-def without_programs(cache: Path) -> dict[str, str]:
-    """Return an environment that names a cache and no folder of programs."""
-    return {"FOLDCLI_CACHE": str(cache), "PATH": ""}
+Search = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 def without_edits(text: str, original: str) -> bool:
@@ -105,17 +103,8 @@ def test_finished_jobs_are_not_searched_again(
     export: Export, family: Family, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = export("protenix", "jobs.json")
-    arguments = [
-        "search",
-        tmp_path / "jobs",
-        family.path,
-        "-o",
-        path.parent,
-        "--format",
-        "protenix",
-        "-e",
-        "1e-6",
-    ]
+    arguments = ["search", tmp_path / "jobs", family.path, "-o", path.parent]
+    arguments += ["--format", "protenix", "-e", "1e-6"]
     again = run_foldcli(arguments)
     assert again.returncode == 0 and "jobs.json: already done" in again.stderr
     time = path.stat().st_mtime_ns
@@ -129,24 +118,10 @@ def test_finished_jobs_are_not_searched_again(
     assert table.read_text() == content
 
 
-def test_bad_jobs_do_not_stop_the_others(family: Family, export_cache: Path, tmp_path: Path) -> None:
-    bad = tmp_path / "bad.json"
+def test_bad_jobs_do_not_stop_the_others(search: Search, tmp_path: Path) -> None:
+    bad, listed = tmp_path / "bad.json", JOBS / "af3" / "list.json"
     bad.write_text('{"name": "x",\n "sequences": 1}')
-    listed = JOBS / "af3" / "list.json"
-    result = run_foldcli(
-        [
-            "search",
-            bad,
-            listed,
-            tmp_path / "absent.json",
-            family.path,
-            "-o",
-            tmp_path / "out",
-            "--format",
-            "af3",
-        ],
-        env=without_programs(export_cache),
-    )
+    result = search("af3", bad, listed, tmp_path / "absent.json")
     assert result.returncode == 5, result.stderr
     errors = [line for line in result.stderr.splitlines() if "error" in line]
     assert f"{bad}:2: 'sequences' is not a list of chains" in errors[0]
@@ -183,6 +158,12 @@ def test_bad_jobs_do_not_stop_the_others(family: Family, export_cache: Path, tmp
             f"sequences:\n- protein: {{id: A, sequence: {GB1}}}\n- ligand: {{id: A, ccd: ATP}}\n",
             ":3: two chains are called 'A'",
         ),
+        (
+            "boltz", "a.yaml",
+            f"sequences:\n- protein: {{id: A, sequence: {GB1}}}\n"
+            f"- protein: {{id: B, sequence: {GB1}, msa: b.a3m}}\n",
+            ":2: chain A has the sequence of another chain",
+        ),
         ("boltz", "a.yaml", ">A|protein\nMKV\n", "give a YAML file"),
         ("boltz", "a.yaml", "sequences:\n- protein:\n    id: A\n    ? sequence\n    : MKVLA\n", "one key"),
         ("chai", "a.fasta", ">A\nMKV\n", ":1: header 'A' is not Chai's"),
@@ -190,100 +171,75 @@ def test_bad_jobs_do_not_stop_the_others(family: Family, export_cache: Path, tmp
         ("af3", "a.json", '{"name": "a", "sequences": [{"protein": {"id": "A",\n"sequence": "M"}}]}', ":2:"),
     ],
 )  # fmt: skip
-def test_refused_jobs(
-    family: Family, export_cache: Path, tmp_path: Path, tool: str, name: str, text: str, reason: str
-) -> None:
+def test_refused_jobs(search: Search, tmp_path: Path, tool: str, name: str, text: str, reason: str) -> None:
     if tool == "chai":
         pytest.importorskip("pyarrow")
     (tmp_path / name).write_text(text)
-    arguments = [
-        "search",
-        tmp_path / name,
-        family.path,
-        "-o",
-        tmp_path / "out",
-        "--format",
-        tool,
-        "-e",
-        "1e-6",
-    ]
-    result = run_foldcli(arguments, env=without_programs(export_cache))
+    result = search(tool, tmp_path / name)
     assert result.returncode == 3, result.stderr
     line = next(line for line in result.stderr.splitlines() if "error" in line)
     assert str(tmp_path / name) in line and reason in line
 
 
-def test_what_is_not_known_is_named(family: Family, export_cache: Path, tmp_path: Path) -> None:
+def test_what_is_not_known_is_named(search: Search, tmp_path: Path) -> None:
     job = tmp_path / "a.yaml"
     job.write_text(
         f"sequences:\n- protein: {{id: A, sequence: {GB1}}}\n"
         "- ligand: {id: B, ccdCodes: [ATP]}\n- glycan: {id: C}\n"
     )
-    result = run_foldcli(
-        ["search", job, family.path, "-o", tmp_path / "out", "--format", "boltz"],
-        env=without_programs(export_cache),
-    )
+    result = search("boltz", job)
     assert result.returncode == 0, result.stderr
     assert f"{job}:3: passed through: unknown key 'ccdCodes'" in result.stderr
     assert f"{job}:4: passed through: unknown entity 'glycan'" in result.stderr
 
 
-def test_own_alignments_are_kept(family: Family, export_cache: Path, tmp_path: Path) -> None:
+def test_own_alignments_are_kept(search: Search, tmp_path: Path) -> None:
     proteins = [
         {"protein": {"id": "A", "sequence": UBIQUITIN, "unpairedMsa": ""}},
         {"protein": {"id": "B", "sequence": GB1}},
     ]
     path = tmp_path / "job.json"
     path.write_text(json.dumps({"name": "job", "sequences": proteins}))
-    arguments = ["search", path, family.path, "-o", tmp_path / "out", "--format", "af3", "-e", "1e-6"]
-    result = run_foldcli(arguments, env=without_programs(export_cache))
+    result = search("af3", path)
     assert result.returncode == 0 and "chain A keeps its alignment (unpairedMsa)" in result.stderr
     first, second = json.loads((tmp_path / "out" / "job.json").read_text())["sequences"]
     assert first == proteins[0] and second["protein"]["pairedMsa"] == ""
     assert second["protein"]["unpairedMsa"].count(">") == 7
 
 
-def test_alphafold3_query_has_the_parents_of_modified_residues(
-    family: Family, export_cache: Path, tmp_path: Path
-) -> None:
+def test_alphafold3_query_has_the_parents_of_modified_residues(search: Search, tmp_path: Path) -> None:
     modifications = [{"ptmType": "MSE", "ptmPosition": 6}, {"ptmType": "P1L", "ptmPosition": 7}]
     protein = {"id": "A", "sequence": UBIQUITIN, "modifications": modifications}
     path = tmp_path / "job.json"
     path.write_text(json.dumps({"name": "job", "sequences": [{"protein": protein}]}))
-    arguments = ["search", path, family.path, "-o", tmp_path / "out", "--format", "af3", "-e", "1e-6"]
-    result = run_foldcli(arguments, env=without_programs(export_cache))
+    result = search("af3", path)
     assert "residue 6 is searched as M, the parent of MSE, not as K" in result.stderr
     written = json.loads((tmp_path / "out" / "job.json").read_text())["sequences"][0]["protein"]
     assert written["sequence"] == UBIQUITIN
     assert written["unpairedMsa"].splitlines()[1] == f"{UBIQUITIN[:5]}M{UBIQUITIN[6:]}"
 
 
-def test_templates_of_a_job_are_kept(
-    family: Family, export_cache: Path, structures: Path, tmp_path: Path
-) -> None:
+def test_templates_of_a_job_are_kept(search: Search, structures: Path, tmp_path: Path) -> None:
     proteins = [
         {"protein": {"id": "A", "sequence": UBIQUITIN, "templates": []}},
         {"protein": {"id": "B", "sequence": UBIQUITIN, "templates": None}},
     ]
     path = tmp_path / "job.json"
     path.write_text(json.dumps({"name": "job", "sequences": proteins}))
-    arguments = ["search", path, family.path, "-o", tmp_path / "out", "--format", "af3", "-e", "1e-6"]
-    environment = without_programs(export_cache)
-    result = run_foldcli([*arguments, "--templates", structures], env=environment)
+    result = search("af3", path, "--templates", structures)
     assert result.returncode == 0, result.stderr
     first, second = json.loads((tmp_path / "out" / "job.json").read_text())["sequences"]
     assert first["protein"]["templates"] == []
     (template,) = second["protein"]["templates"]
     assert template["queryIndices"] == template["templateIndices"] == list(range(73))
-    assert "already done" in run_foldcli([*arguments, "--templates", structures], env=environment).stderr
-    assert "already done" not in run_foldcli(arguments, env=environment).stderr
+    assert "already done" in search("af3", path, "--templates", structures).stderr
+    assert "already done" not in search("af3", path).stderr
 
 
-def test_a_job_is_never_overwritten(family: Family, export_cache: Path, tmp_path: Path) -> None:
+def test_a_job_is_never_overwritten(search: Search, tmp_path: Path) -> None:
     path = tmp_path / "list.json"
     path.write_text((JOBS / "af3" / "list.json").read_text())
-    arguments = ["search", path, family.path, "-o", tmp_path, "--format", "af3"]
-    result = run_foldcli(arguments, env=without_programs(export_cache))
+    result = search("af3", path, out=tmp_path)
     assert result.returncode == 3 and "which would be overwritten" in result.stderr
 
 
@@ -366,11 +322,9 @@ def test_rna_and_proteins_are_not_mixed(family: Family, export_cache: Path, tmp_
 
 
 def test_json_text_is_edited_in_place() -> None:
-    text = JsonText('{ "a" : [ {"x":1e5,"y":null}, {} ],"b":{"c":"}"} }')
-    members = text.members(text.root)
-    assert list(members) == ["a", "b"]
-    first, second = text.elements(members["a"][0])
-    assert text.members(second) == {}
-    text.set(first, {"y": "é", "z": [1]})
-    text.set(members["b"][0], {"d": 2})
+    content = '{ "a" : [ {"x":1e5,"y":null}, {} ],"b":{"c":"}"} }'
+    text, parsed = JsonText(content), parse_json_with_lines(content.encode(), "job.json")
+    assert [content[each.start] for each in (parsed, *parsed["a"], parsed["b"])] == ["{"] * 4
+    text.set(parsed["a"][0].start, {"y": "é", "z": [1]})
+    text.set(parsed["b"].start, {"d": 2})
     assert text.edited() == '{ "a" : [ {"x":1e5,"y":"\\u00e9", "z": [1]}, {} ],"b":{"c":"}", "d": 2} }'

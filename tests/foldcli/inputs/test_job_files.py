@@ -63,14 +63,18 @@ def server_protein(**fields: Any) -> dict[str, Any]:
 # --- all formats
 
 
-def test_names_have_no_control_characters_and_stop_codons_become_x(tmp_path: Path) -> None:
+def test_names_have_no_control_characters_and_stop_codons_become_x(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     texts = {
         "q.csv": "id,sequence\na\x1b[31m\0b,MK*V*\n",
         "q.json": json.dumps({"name": "a\x1b[31m\0b", "sequences": [server_protein(sequence="MK*V*")]}),
     }
     for name, text in texts.items():
-        (record,) = read(tmp_path / name, text)
-        assert (record.id, record.sequence, record.stop_codons) == ("a_[31m_b", "MKXV", 1)
+        caplog.clear()
+        ((_, record),) = name_queries(read(tmp_path / name, text))
+        assert (record.id, record.sequence) == ("a_[31m_b", "MKXV")
+        assert "stop codons ('*') read as X" in caplog.text
 
 
 def test_empty_chain_is_unsupported_and_other_records_are_read(tmp_path: Path) -> None:
@@ -214,9 +218,9 @@ AF3 = '{"name": "a", "sequences": ['
         (
             AF3 + '{"protein": {"id": ["A", "B"], "sequence": "MKV"}},\n{"dna": {"id": "B"}}]}',
             ":2",
-            "two chains have the id 'B'",
+            "two chains are called 'B'",
         ),
-        (AF3 + '{"protein":\n {"id": ["A", "A"], "sequence": "MKV"}}]}', ":2", "two chains have the id 'A'"),
+        (AF3 + '{"protein":\n {"id": ["A", "A"], "sequence": "MKV"}}]}', ":2", "two chains are called 'A'"),
         ('{"name": "a",\n "modelSeeds": [' + "9" * 5000 + "]}", ":2", "a number of more than 4300 digits"),
         (AF3 + '{"proteinChain":\n {"sequence": "MKV", "count": 1000000000000}}]}', ":2", "from 1 to 10,000"),
         (AF3 + '{"protein":\n {"sequence": "MKV", "unpairedMsaPath": "x.a3m"}}]}', ":2", "file not found: x"),

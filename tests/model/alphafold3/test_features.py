@@ -8,7 +8,7 @@ pytest.importorskip("rdkit")
 pytest.importorskip("biotite")
 
 from features.alphafold3.inputs import Settings, build_sample
-from foldcli.inputs.molecules.fasta import parse_fasta_jobs
+from foldcli.inputs.formats.fasta import parse_fasta_jobs
 from model.alphafold3.inputs import AlphaFold3Inputs
 from model.alphafold3.sampling import SeededDraws
 from tests.model.alphafold3.parity_networks import network

@@ -39,7 +39,7 @@ CASES = {
     "two bonds of two atoms": (bonds(LINK, LINK[::-1]), "bondedAtom", "two bonds between"),
     "missing alignment": (protein(unpairedMsaPath="none.a3m"), "none.a3m", "not found: none.a3m"),
     "alignment of another chain": (protein(unpairedMsa=">q\nMKV\n"), '"sequence"', "differs"),
-    "two chains of one id": ({"sequences": [{"protein": PROTEIN}] * 2}, '"protein"', "'A'"),
+    "two chains of one id": ({"sequences": [{"protein": PROTEIN}] * 2}, '"id"', "'A'"),
     "modification outside": (
         protein(modifications=[{"ptmType": "SEP", "ptmPosition": 9}]), "protein", "5 residues",
     ),

@@ -14,7 +14,7 @@ from features.chemistry.residue_classes import MoleculeKind
 from features.templates.library.structure_files import read_chains
 from foldcli.inputs.complexes import Complex
 from foldcli.inputs.failures import Failures
-from foldcli.inputs.molecules.glycans import parse_glycan
+from foldcli.inputs.formats.glycans import parse_glycan
 from foldcli.inputs.molecules.read import read_jobs
 from foldcli.inputs.queries import QuerySources, read_named_queries
 from msa.base.errors import InputError
@@ -171,7 +171,9 @@ def test_tables_of_boltz_have_the_species_of_their_keys(tmp_path: Path, failures
     assert alignment.sequences == ["MKV", "MRV", "M-V", "MKL"] and alignment.species == ("", "7", "7", "")
     (tmp_path / "a.csv").write_text("sequence\nMKV\n")
     assert not read(tmp_path / "job.yaml", text, failures)
-    assert messages(failures) == [f"{tmp_path}/a.csv:1: expected the columns key and sequence"]
+    assert messages(failures) == [
+        f"{tmp_path}/a.csv:1: no column 'key': the first line must name `key` and `sequence`"
+    ]
 
 
 def test_rows_of_a_table_name_molecules(tmp_path: Path, failures: Failures) -> None:

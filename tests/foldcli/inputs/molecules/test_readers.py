@@ -7,11 +7,11 @@ import pytest
 
 from features.assembly.job import Ligand, Modification, MoleculeJob, Polymer
 from features.chemistry.residue_classes import MoleculeKind
+from foldcli.inputs.formats.alphafold3 import alphafold3_jobs
+from foldcli.inputs.formats.boltz import parse_boltz_job
+from foldcli.inputs.formats.fasta import parse_fasta_jobs
 from foldcli.inputs.formats.json_with_lines import parse_json_with_lines
-from foldcli.inputs.molecules.alphafold3 import alphafold3_jobs
-from foldcli.inputs.molecules.boltz import parse_boltz_job
-from foldcli.inputs.molecules.fasta import parse_fasta_jobs
-from foldcli.inputs.molecules.openfold3 import openfold3_jobs
+from foldcli.inputs.formats.openfold3 import openfold3_jobs
 from msa.base.errors import InputError
 
 ALPHAFOLD3 = {
@@ -173,3 +173,10 @@ def test_smiles_in_brackets_are_to_be_quoted_in_yaml() -> None:
         parse_boltz_job(BOLTZ.replace("smiles: CCO", "smiles: [Na+]").encode(), "job.yaml", "job")
     quoted = parse_boltz_job(BOLTZ.replace("smiles: CCO", "smiles: '[Na+]'").encode(), "job.yaml", "job")
     assert isinstance(quoted.entities[-1], Ligand) and quoted.entities[-1].smiles == "[Na+]"
+
+
+@pytest.mark.parametrize("null", ["", "null", "~"])
+def test_null_alignment_of_boltz_is_absent_and_chains_need_no_ids(null: str) -> None:
+    text = f"sequences:\n- protein: {{sequence: MKVS, msa: {null}}}\n- ligand: {{id: A, ccd: ATP}}\n"
+    protein, _ = parse_boltz_job(text.encode(), "job.yaml", "job").entities
+    assert isinstance(protein, Polymer) and protein.alignment is None and protein.chains == ("B",)

@@ -15,7 +15,7 @@ from features.assembly.atoms import build_atoms
 from features.assembly.job import Bond, BondedAtom, Ligand, MoleculeJob
 from features.assembly.tokens import build_tokens
 from features.chemistry.components import read_component
-from foldcli.inputs.molecules.fasta import parse_fasta_jobs
+from foldcli.inputs.formats.fasta import parse_fasta_jobs
 from foldcli.outputs.all_atom.prediction import build_predictions, copy_samples
 from foldcli.outputs.all_atom.restraints import build_restraints
 from foldcli.outputs.all_atom.structure import build_structure, describe

@@ -6,22 +6,22 @@ from dataclasses import dataclass, replace
 
 from features.assembly.job import Entity, Ligand, MoleculeJob, Polymer
 from features.chemistry.residue_classes import MoleculeKind
-from foldcli.inputs.formats.job_fields import read_named_alignment
-from foldcli.inputs.formats.json_with_lines import decode_utf8
-from foldcli.inputs.molecules.fields import (
+from foldcli.inputs.formats.job_fields import (
+    POLYMERS,
     Refuse,
     check_query,
     clean_polymer,
     query_alignment,
     raise_error,
     read_each,
+    read_named_alignment,
 )
+from foldcli.inputs.formats.json_with_lines import decode_utf8
 from model.chains import iterate_chain_names
 from msa.base.errors import InputError
 from msa.io.fasta import clean_header, first_word
 
-_POLYMERS = {"protein": MoleculeKind.PROTEIN, "rna": MoleculeKind.RNA, "dna": MoleculeKind.DNA}
-_KINDS = (*_POLYMERS, "ccd", "smiles")
+_KINDS = (*POLYMERS, "ccd", "smiles")
 _NAMES = rf"(?:{'|'.join(_KINDS)})"
 _BOLTZ_HEADER = re.compile(rf"[ \t]*([^|\s]+)[ \t]*\|[ \t]*({_NAMES})[ \t]*(?:\|([^\r\n]*))?", re.IGNORECASE)
 _CHAI_HEADER = re.compile(
@@ -41,7 +41,7 @@ _MOLECULES = re.compile(
 
 
 @dataclass(frozen=True)
-class _Record:
+class TextRecord:
     """A record: its header, its text without line breaks, and the line of the header."""
 
     header: str
@@ -66,7 +66,7 @@ def parse_fasta_jobs(data: bytes, path: str, name: str, refuse: Refuse = raise_e
     Raises:
         InputError: text before the first header, or an error in a file of one job; names the line.
     """
-    records = _records(decode_utf8(data, path), path)
+    records = read_records(decode_utf8(data, path), path)
     if any(_typed_header(record.header) is not None for record in records):
         entities = tuple(_typed_entity(record, path) for record in records)
         return [MoleculeJob(name, entities, path=path, line=records[0].line)]
@@ -83,7 +83,7 @@ def parse_table_jobs(
         path: file name for errors.
         refuse: called with the error of each row that is no job.
     """
-    records = [_Record(row["id"], "".join(row["sequence"].split()), line) for line, row in rows]
+    records = [TextRecord(row["id"], "".join(row["sequence"].split()), line) for line, row in rows]
     return read_each(records, lambda record: _joined_job(record, path), refuse)
 
 
@@ -98,7 +98,7 @@ def _typed_header(header: str) -> tuple[str, str, str] | None:
     return None
 
 
-def _records(text: str, path: str) -> list[_Record]:
+def read_records(text: str, path: str) -> list[TextRecord]:
     """Return the records of a file; raise InputError if it has none."""
     records: list[tuple[str, list[str], int]] = []
     for line, content in enumerate(text.splitlines(), 1):
@@ -110,10 +110,10 @@ def _records(text: str, path: str) -> list[_Record]:
             records[-1][1].append(content.strip())
     if not records:
         raise InputError("no record", path)
-    return [_Record(header, "".join(lines), line) for header, lines, line in records]
+    return [TextRecord(header, "".join(lines), line) for header, lines, line in records]
 
 
-def _typed_entity(record: _Record, path: str) -> Entity:
+def _typed_entity(record: TextRecord, path: str) -> Entity:
     """Return the chain of a record whose header names its kind, and for Boltz may name an alignment."""
     if (declared := _typed_header(record.header)) is None:
         reason = f"header {record.header!r:.60} names no kind of chain ({', '.join(_KINDS)}), as others do"
@@ -133,7 +133,7 @@ def _typed_entity(record: _Record, path: str) -> Entity:
     return replace(entity, alignment=check_query(alignment, entity.sequence, path, record.line))
 
 
-def _joined_job(record: _Record, path: str) -> MoleculeJob:
+def _joined_job(record: TextRecord, path: str) -> MoleculeJob:
     """Return the job of a record whose chains are separated by `:`; equal chains are copies."""
     if not record.text:
         raise InputError("no sequence", path, record.line)
@@ -157,9 +157,9 @@ def _joined_job(record: _Record, path: str) -> MoleculeJob:
 
 def _entity(kind: str, text: str, chains: tuple[str, ...], path: str, line: int) -> Entity:
     """Return a polymer or a ligand."""
-    if kind in _POLYMERS:
-        sequence = clean_polymer(text, _POLYMERS[kind], path, line)
-        return Polymer(_POLYMERS[kind], sequence, chains, line=line)
+    if kind in POLYMERS:
+        sequence = clean_polymer(text, POLYMERS[kind], path, line)
+        return Polymer(POLYMERS[kind], sequence, chains, line=line)
     content = "".join(text.split())
     if not content:
         raise InputError(f"no {kind}", path, line)
