@@ -3,7 +3,6 @@
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -30,9 +29,6 @@ from foldcli.params.parameters import (
 from foldcli.progress import progress_bar
 from model.checkpoints.records import is_record_file
 from msa.base.errors import InputError, MissingError
-
-if TYPE_CHECKING:
-    from foldcli.params.fetch import FetchReporter
 
 _DEFAULT_FOLDER = "$FOLDCLI_PARAMS, else $FOLDCLI_CACHE/params"
 
@@ -123,18 +119,18 @@ def fetch(
         raise click.UsageError(f"--url: {url!r} is not a valid address: {error}") from None
     if scheme == "http" and local_archive is None and sha256 is None:
         raise click.UsageError("--url: a file sent over http could be forged; give --sha256, or use https")
-    from foldcli.params.fetch import LOGGED, FetchSettings, fetch
+    from foldcli.params.fetch import FetchSettings, fetch
 
     if all_atom is not None:
         checksum = expected_sha256(sha256, str(local_archive or url)) if sha256 is not None else None
-        _fetch_openfold3(all_atom, dest, url, local_archive, checksum, retries, overwrite, LOGGED)
+        _fetch_openfold3(all_atom, dest, url, local_archive, checksum, retries, overwrite)
         return
     for line in NOTICE.splitlines():
         logger.info("%s", line)
     folder = dest or default_folder()
     expected = expected_sha256(sha256, str(local_archive or url)) if sha256 is not None else None
     settings = FetchSettings(folder, which, models, url, local_archive, expected, retries, overwrite)
-    written = fetch(settings, LOGGED)
+    written = fetch(settings)
     if not written:
         logger.info("%s: all files are already installed; --overwrite replaces them", folder)
         return
@@ -153,7 +149,6 @@ def _fetch_openfold3(
     sha256: str | None,
     retries: int,
     overwrite: bool,
-    reporter: "FetchReporter",
 ) -> None:
     """Install a checkpoint of OpenFold3, unless it is installed; the arguments are those of `fetch`."""
     from foldcli.params.openfold3_import import fetch_parameters, import_parameters
@@ -165,7 +160,7 @@ def _fetch_openfold3(
         if not overwrite and name in {each.name for each in installed_openfold3(folder)}:
             logger.info("%s: %s is already installed; --overwrite replaces it", folder, name)
             return
-        installed = fetch_parameters(name, folder, reporter, url, sha256, retries)
+        installed = fetch_parameters(name, folder, url, sha256, retries)
     else:
         installed = import_parameters(local_file, folder, sha256)
     logger.info("%s", installed.file)
