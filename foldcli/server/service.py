@@ -181,18 +181,12 @@ def raise_failures(failures: Iterable["Future[None]"]) -> None:
             failure.result()
 
 
-class _StartupInterrupted(BaseException):
-    """The arrival of a signal before the server is ready.
-
-    Not a KeyboardInterrupt: after one has passed through `exec`, as it may during an import, Python kills
-    itself with SIGINT instead of returning an exit code.
-    """
-
-
 class SignalGuard:
     """A guard of a server's startup, which a signal ends at once, since there is nothing to drain.
 
-    As a context, it ends quietly if a signal has come before the server installs its own handler.
+    As a context, it ends quietly if a signal has come before the server installs its own handler. The signal
+    raises no KeyboardInterrupt: after one has passed through `exec`, as it may during an import, Python kills
+    itself with SIGINT instead of returning an exit code.
     """
 
     def __init__(self) -> None:
@@ -211,12 +205,12 @@ class SignalGuard:
 
     def _interrupt(self, *_: object) -> None:
         self._interrupted = True
-        raise _StartupInterrupted
+        raise SystemExit
 
     def raise_if_interrupted(self) -> None:
         """Raise the signal's exception again, in case an import has swallowed it."""
         if self._interrupted:
-            raise _StartupInterrupted
+            raise SystemExit
 
 
 def device_name(drives_gpus: bool, requested: str) -> str:
