@@ -5,9 +5,10 @@ columns are lower case. In aligned FASTA all rows have the same length, in eithe
 the secondary structure are skipped.
 """
 
+import io
 import re
 import string
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import accumulate, pairwise
 from typing import IO, NamedTuple
 
@@ -58,7 +59,9 @@ def parse_chain_line(data: bytes, source: str | None) -> tuple[list[int], list[i
     Raises:
         InputError: the numbers of lengths and copies differ, or other numbers stand in a line of their own.
     """
-    for number, line in enumerate(_lines_before_records(data), 1):
+    for number, line in enumerate(io.BytesIO(data), 1):
+        if line.strip() and not line.startswith(b"#"):
+            return None
         if (match := _CHAIN_LINE.match(line)) is not None:
             lengths, copies = ([int(value) for value in group.split(b",")] for group in match.groups())
             if len(lengths) != len(copies):
@@ -68,18 +71,6 @@ def parse_chain_line(data: bytes, source: str | None) -> tuple[list[int], list[i
             reason = "expected the lengths of the chains, a tab, and their copies, such as #76,56<TAB>1,1"
             raise InputError(reason, source, number)
     return None
-
-
-def _lines_before_records(data: bytes) -> Iterator[bytes]:
-    """Yield the blank lines and comments before the first record."""
-    start = 0
-    while start < len(data):
-        end = data.find(b"\n", start)
-        line = data[start : len(data) if end < 0 else end]
-        if line.strip() and not line.startswith(b"#"):
-            return
-        yield line
-        start += len(line) + 1
 
 
 def parse_rows(data: bytes, source: str | None) -> tuple[tuple[str, ...], np.ndarray, np.ndarray]:
