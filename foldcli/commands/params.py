@@ -111,7 +111,7 @@ def fetch(
     all_atom = _OPENFOLD3_NAMES.get(which)
     url = url or (archive_url(which) if all_atom is None else PUBLISHED[all_atom].url)
     check_source(url, has_checksum=local_archive is not None or sha256 is not None)
-    from foldcli.params.fetch import LOGGED, FetchSettings, fetch
+    from foldcli.params.fetch import FetchSettings, fetch
 
     expected = None if sha256 is None else expected_sha256(sha256, str(local_archive or url))
     if all_atom is not None:
@@ -121,7 +121,7 @@ def fetch(
         logger.info("%s", line)
     folder = dest or default_folder()
     settings = FetchSettings(folder, which, models, url, local_archive, expected, retries, overwrite)
-    written = fetch(settings, LOGGED)
+    written = fetch(settings)
     if not written:
         logger.info("%s: all files are already installed; --overwrite replaces them", folder)
         return
@@ -142,7 +142,6 @@ def _fetch_openfold3(
     overwrite: bool,
 ) -> None:
     """Install a checkpoint of OpenFold3, unless it is installed; the arguments are those of `fetch`."""
-    from foldcli.params.fetch import LOGGED
     from foldcli.params.openfold3_import import fetch_parameters, import_parameters
 
     is_deepmind = local_file is not None and is_record_file(local_file)
@@ -152,7 +151,7 @@ def _fetch_openfold3(
         if not overwrite and name in {each.name for each in installed_openfold3(folder)}:
             logger.info("%s: %s is already installed; --overwrite replaces it", folder, name)
             return
-        installed = fetch_parameters(name, folder, LOGGED, url, sha256, retries)
+        installed = fetch_parameters(name, folder, url, sha256, retries)
     else:
         installed = import_parameters(local_file, folder, sha256)
     logger.info("%s", installed.file)

@@ -11,7 +11,6 @@ from foldcli.options import predict as predict_options
 from foldcli.options import search as search_options
 from foldcli.options.command import COMMON_OPTIONS, SEARCH_REPLACEMENTS, GroupedCommand, grouped
 from foldcli.options.templates import library_option
-from msa.base.interpreter import without_collection
 
 if TYPE_CHECKING:
     from foldcli.search_runs.settings import SearchRun
@@ -179,8 +178,8 @@ def command(context: click.Context, queries: tuple[str, ...], **values: Any) -> 
         from foldcli.pipeline.search.gpu_opening import open_gpu_ahead  # while everything else is imported
 
         started = open_gpu_ahead(values["device"], [*inputs, *values["profiles"]])
-    with without_collection():
-        from foldcli.search_runs.start import run_search
+    from foldcli.search_runs.start import run_search
+
     export_jobs = partial(_export_jobs, context, inputs)
     run_search(values, options.given_options(context), inputs, db, started, export_jobs)
 

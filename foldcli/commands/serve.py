@@ -123,10 +123,9 @@ def command(
     request_bytes = int(max_request * 2**20)
     if path is not None:
         _refuse_http_options(context, databases, option_values)
-        from foldcli.server import server, service
+        from foldcli.server.service import SocketService
 
-        settings = server.ServerSettings(threads, drain)
-        service.SocketService(databases[0], path, device, request_bytes, settings).run()
+        SocketService(databases[0], path, device, request_bytes, threads, drain).run()
         return
     assert address is not None
     options.distinct_databases(context, context.command.params[0], databases)

@@ -16,15 +16,15 @@ from foldcli.databases.sources import DownloadableDatabase
 from foldcli.logs import logger
 from foldcli.params.archive import file_digests
 from foldcli.params.download import (
-    Download,
     PartialFile,
     TransientError,
     Unreachable,
     check_disk_space,
+    download,
     open_url,
 )
-from foldcli.params.fetch import LOGGED, FetchReporter, locked_work_folder
-from foldcli.progress import Progress
+from foldcli.params.fetch import locked_work_folder
+from foldcli.progress import Progress, progress_bar
 from msa.base.atomic import atomic_write
 from msa.base.errors import InputError
 from msa.database.build import BuildSettings as BuildSettings
@@ -66,7 +66,7 @@ class DatabaseFetch:
 
 def fetch_and_describe(fetch: DatabaseFetch) -> None:
     """Fetch a database, and log its size and its remarks; see `fetch_database`."""
-    manifest = fetch_database(fetch, LOGGED)
+    manifest = fetch_database(fetch)
     if isinstance(manifest, LibraryManifest):
         describe_library(manifest, fetch.output)
         return
@@ -76,7 +76,7 @@ def fetch_and_describe(fetch: DatabaseFetch) -> None:
     logger.info("%s: %s sequences, %s residues", fetch.output, sequences, residues)
 
 
-def fetch_database(fetch: DatabaseFetch, reporter: FetchReporter) -> DatabaseManifest | LibraryManifest:
+def fetch_database(fetch: DatabaseFetch) -> DatabaseManifest | LibraryManifest:
     """Fetch a database; an incomplete download is kept, and the next call resumes it.
 
     Raises:
@@ -88,20 +88,25 @@ def fetch_database(fetch: DatabaseFetch, reporter: FetchReporter) -> DatabaseMan
     with locked_work_folder(fetch.work):
         part = PartialFile(fetch.work / f"{fetch.source.file_name}.part")
         if fetch.local_file is None:
-            _download(fetch, part, reporter)
+
+            def check_space(remaining: int) -> None:
+                whole = remaining + part.size
+                _check_space(fetch, remaining + int(whole * fetch.source.expansion))
+
+            download(fetch.url, part, check_space, fetch.retries)
         else:
             needed = int(fetch.local_file.stat().st_size * fetch.source.expansion)
             _check_space(fetch, needed)
         path = fetch.local_file or part.path
         try:
-            _check_content(fetch, path, reporter)
+            _check_content(fetch, path)
         except InputError:
             if fetch.local_file is None:
                 part.remove()
             raise
         unpacked = fetch.work / "unpacked"
         try:
-            with reporter.progress_bar("createdb") as progress:
+            with progress_bar("createdb", "B") as progress:
                 manifest = _build(fetch, path, unpacked, progress)
         finally:
             shutil.rmtree(unpacked, ignore_errors=True)
@@ -115,25 +120,14 @@ def _check_space(fetch: DatabaseFetch, needed: int) -> None:
     check_disk_space(fetch.output.parent, needed, "download and database", remedy)
 
 
-def _download(fetch: DatabaseFetch, part: PartialFile, reporter: FetchReporter) -> None:
-    """Download the file, or what is missing of it."""
-
-    def check_space(remaining: int) -> None:
-        whole = remaining + part.size
-        _check_space(fetch, remaining + int(whole * fetch.source.expansion))
-
-    with reporter.progress_bar("downloading") as progress:
-        Download(fetch.url, part, check_space, reporter.notify, progress, fetch.retries).run()
-
-
-def _check_content(fetch: DatabaseFetch, path: Path, reporter: FetchReporter) -> None:
+def _check_content(fetch: DatabaseFetch, path: Path) -> None:
     """Compare the file with its SHA-256, or a download with the published MD5; say if there is none."""
     expected = fetch.sha256 or fetch.source.sha256.lower()
-    md5 = "" if expected or fetch.local_file is not None else _published_md5(fetch, reporter)
+    md5 = "" if expected or fetch.local_file is not None else _published_md5(fetch)
     if not expected and not md5:
-        reporter.notify(f"{path.name}: no checksum to compare with")
+        logger.warning("%s: no checksum to compare with", path.name)
         return
-    with reporter.progress_bar("checking") as progress:
+    with progress_bar("checking", "B") as progress:
         sha256, found = file_digests(path, progress)
     kind, found_digest = ("SHA-256", sha256) if expected else ("MD5", found.hex())
     if found_digest != (expected or md5):
@@ -142,7 +136,7 @@ def _check_content(fetch: DatabaseFetch, path: Path, reporter: FetchReporter) ->
         raise InputError(f"its {kind} is {found_digest} instead of {expected or md5}{after}", where)
 
 
-def _published_md5(fetch: DatabaseFetch, reporter: FetchReporter) -> str:
+def _published_md5(fetch: DatabaseFetch) -> str:
     """Return the MD5 (hex) in the source's Metalink; empty if there is none, or it cannot be read."""
     url = fetch.source.checksums
     if not url or fetch.url != fetch.source.url:
@@ -151,7 +145,7 @@ def _published_md5(fetch: DatabaseFetch, reporter: FetchReporter) -> str:
         with open_url(url, {}, has_answered=True) as response:
             root = ElementTree.fromstring(response.read(_MAX_METALINK_BYTES))
     except (Unreachable, TransientError, OSError, ElementTree.ParseError) as error:
-        reporter.notify(f"{url}: checksums cannot be read: {str(error).partition(chr(10))[0]}")
+        logger.warning("%s: checksums cannot be read: %s", url, str(error).partition("\n")[0])
         return ""
     for file in root.iter():
         if file.tag.rpartition("}")[2] == "file" and file.get("name") == fetch.source.file_name:

@@ -23,7 +23,13 @@ from foldcli.pipeline.search.searcher import DatabaseSource
 from foldcli.pipeline.search.several_databases import make_joined
 from foldcli.pipeline.targets.locks import TargetLocks
 from foldcli.process_state import on_stop_signals
-from foldcli.server.service import SignalGuard, Verification, device_name, exit_during_search
+from foldcli.server.service import (
+    SignalGuard,
+    device_name,
+    exit_during_search,
+    raise_failures,
+    verify_in_background,
+)
 from foldcli.version import VERSION
 from msa.base.errors import InputError
 from msa.base.hardware import has_nvidia_hardware
@@ -91,8 +97,7 @@ class HttpService:
             startup.raise_if_interrupted()
             self._serve(listener, queue, stages, worker, results, secrets)
             stopped = worker.stop(self.drain_seconds)
-            if worker.failure.done():
-                worker.failure.result()  # raises the error
+            raise_failures([worker.failure])
             logger.info("stopped")
         if not stopped:
             exit_during_search()
@@ -150,9 +155,6 @@ class HttpService:
                 exit_during_search()
             stop()
 
-        verifications = [Verification(each) for each in databases]
-        for failure in (worker.failure, *(each.failure for each in verifications)):
-            failure.add_done_callback(stop)
         on_stop_signals(stop_or_exit)
         listener.listen(_BACKLOG)
         host, port = listener.getsockname()[:2]
@@ -161,12 +163,11 @@ class HttpService:
             f"[{host}]" if ":" in host else host, port, " ".join(names), facts["sequences"],
             facts["device"], len(queue.waiting()),
         )  # fmt: skip
-        for each in verifications:
-            each.start()
+        verifications = [verify_in_background(each) for each in databases]
+        for failure in (worker.failure, *verifications):
+            failure.add_done_callback(stop)
         server.run([listener])
-        for each in verifications:
-            if each.failure.done():
-                each.failure.result()  # raises the error
+        raise_failures(verifications)
 
 
 class _Server(uvicorn.Server):

@@ -5,10 +5,9 @@ import hashlib
 import time
 from collections import Counter
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from threading import Thread
 
 from foldcli.errors import ExitCode, describe, exit_code_of, log_bug
 from foldcli.fingerprints import fingerprint
@@ -22,7 +21,7 @@ from foldcli.pipeline.search.stage import DatabaseSearcher, SearchStage
 from foldcli.pipeline.search.stores import CacheStore, ChainStore
 from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
 from foldcli.pipeline.targets.locks import TargetLocks
-from foldcli.server.service import check_query
+from foldcli.server.service import SearchThread, check_query
 from foldcli.units import format_count
 from foldcli.version import VERSION
 from msa.database.database import TargetDatabase
@@ -95,16 +94,14 @@ class SearchStages:
         return ChainStore(CacheStore(self.cache, stage.request))
 
 
-class Worker(Thread):
-    """The only thread that uses the engine.
+class Worker(SearchThread):
+    """The thread that searches for tickets.
 
     Args:
         locks: locks of sequences, which other runs with the same cache respect.
         keep_seconds: time for which answered tickets are kept.
 
     Attributes:
-        ready: completes when the first search has compiled the kernels.
-        failure: gets an error when the engine no longer works.
         searched: number of sequences searched so far.
     """
 
@@ -116,7 +113,7 @@ class Worker(Thread):
         locks: TargetLocks,
         keep_seconds: float,
     ) -> None:
-        super().__init__(name="search", daemon=True)
+        super().__init__(stages.compile, self._search_tickets)
         self._queue, self._stages, self._results = queue, stages, results
         self._locks, self._keep_seconds = locks, keep_seconds
         self._stopped = False
@@ -124,8 +121,6 @@ class Worker(Thread):
             (_GPU_SPEED, _GPU_MEASURED_SECONDS) if stages.drives_gpus else (_CPU_SPEED, _CPU_MEASURED_SECONDS)
         )
         self._residues_per_second = speed / max(1, stages.database.total_residues)
-        self.ready: Future[None] = Future()
-        self.failure: Future[None] = Future()
         self.searched, self.seconds = 0, 0.0
 
     def ticket_id(self, job: TicketJob) -> str:
@@ -136,17 +131,6 @@ class Worker(Thread):
         digest = hashlib.sha224(identity.encode()).digest()
         return base64.urlsafe_b64encode(digest).decode().rstrip("=")
 
-    def run(self) -> None:
-        """Search until `stop` is called."""
-        future = self.ready
-        try:
-            self._stages.compile()
-            self.ready.set_result(None)
-            future = self.failure
-            self._work()
-        except BaseException as error:
-            future.set_exception(error)
-
     def stop(self, seconds: float) -> bool:
         """Let the current batch finish; return True if it does so within a time."""
         self._stopped = True
@@ -154,7 +138,8 @@ class Worker(Thread):
         self.join(seconds)
         return not self.is_alive()
 
-    def _work(self) -> None:
+    def _search_tickets(self) -> None:
+        """Search until `stop` is called."""
         pruned = 0.0
         with ThreadPoolExecutor(_RESULT_THREADS, "results") as writers:
             while not self._stopped:

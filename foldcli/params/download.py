@@ -19,7 +19,8 @@ from urllib.request import HTTPRedirectHandler, HTTPSHandler, Request, build_ope
 
 import click
 
-from foldcli.progress import Progress
+from foldcli.logs import logger
+from foldcli.progress import Progress, progress_bar
 from foldcli.units import format_bytes
 from foldcli.version import VERSION
 from msa.base.atomic import atomic_write
@@ -260,6 +261,12 @@ class PartialFile:
             os.fsync(stream.fileno())
 
 
+def download(url: str, part: PartialFile, check_space: Callable[[int], None], retries: int) -> RemoteFile:
+    """Download a file with a progress bar; see `Download`."""
+    with progress_bar("downloading", "B") as progress:
+        return Download(url, part, check_space, progress, retries).run()
+
+
 @dataclass
 class Download:
     """A download of one file, with retries.
@@ -268,7 +275,6 @@ class Download:
         partial_file: receives the bytes.
         check_space: called with the number of bytes still to be downloaded; raises an exception if they
             do not fit.
-        notify: called with one line when the download is retried or restarted.
         progress: called with (bytes so far, bytes in total).
         retries: number of consecutive attempts that may end without progress.
     """
@@ -276,7 +282,6 @@ class Download:
     url: str
     partial_file: PartialFile
     check_space: Callable[[int], None]
-    notify: Callable[[str], None]
     progress: Progress
     retries: int
     _has_answered: bool = False
@@ -302,7 +307,7 @@ class Download:
                 if futile_attempts > self.retries:
                     message = f"{error}; {furthest:,} bytes were downloaded"
                     raise Unreachable(message, _RESUME_REMEDY) from error
-                self.notify(f"{error}; trying again")
+                logger.warning("%s; trying again", error)
                 if futile_attempts:
                     time.sleep(min(2 ** (futile_attempts - 1), _MAX_PAUSE_SECONDS))
 
@@ -325,7 +330,7 @@ class Download:
             if response.status == 200:
                 if offset:
                     reason = _reason_to_restart(remote, response)
-                    self.notify(f"{self.url}: {reason}; starting from the beginning")
+                    logger.warning("%s: %s; starting from the beginning", self.url, reason)
                 remote, offset = RemoteFile.from_headers(self.url, response.headers), 0
                 self._check_space_for(remote)
                 stream = self.partial_file.start(remote)
@@ -336,7 +341,7 @@ class Download:
                 raise TransientError(f"{self.url}: the server answers {response.status}")
             else:
                 # the response has another version or offset, or its status is 416: request the whole file
-                self.notify(f"{self.url}: the server cannot resume that file at byte {offset:,}")
+                logger.warning("%s: the server cannot resume that file at byte %s", self.url, f"{offset:,}")
                 self.partial_file.remove()
                 return self._attempt()
             with stream:

@@ -6,19 +6,18 @@ import fcntl
 import functools
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from foldcli.logs import logger
 from foldcli.params.archive import file_digests, unpack
-from foldcli.params.download import Download, PartialFile, check_disk_space
+from foldcli.params.download import PartialFile, check_disk_space, download
 from foldcli.params.manifest import ArchiveRecord, FileRecord, read_manifest
 from foldcli.params.parameters import LICENCE_FILE, NOTICE, installed_parameters, networks_by_file
 from foldcli.params.verify import find_damaged_bytes, find_problem, parameter_bytes
 from foldcli.paths import make_writable_folder
-from foldcli.progress import Progress, progress_bar
+from foldcli.progress import progress_bar
 from model.alphafold2.modules.config import model_config
 from msa.base.errors import InputError, MissingError
 
@@ -47,24 +46,7 @@ class FetchSettings:
     overwrite: bool
 
 
-@dataclass(frozen=True)
-class FetchReporter:
-    """Callbacks that report on a fetch.
-
-    Args:
-        notify: receives one line about something unexpected.
-        progress_bar: opens a progress bar of bytes with a title.
-    """
-
-    notify: Callable[[str], None]
-    progress_bar: Callable[[str], AbstractContextManager[Progress]]
-
-
-LOGGED = FetchReporter(lambda line: logger.warning("%s", line), lambda title: progress_bar(title, "B"))
-"""Reports of commands."""
-
-
-def fetch(settings: FetchSettings, reporter: FetchReporter) -> list[Path]:
+def fetch(settings: FetchSettings) -> list[Path]:
     """Fetch the parameter files that a folder lacks.
 
     A file gets its final name only when it is complete and its keys, shapes and checksums are right. An
@@ -79,7 +61,7 @@ def fetch(settings: FetchSettings, reporter: FetchReporter) -> list[Path]:
         MissingError: the disk has too little space, or another process is fetching into the same folder.
     """
     networks = networks_by_file(settings.which, settings.numbers)
-    usable = set() if settings.overwrite else _usable_networks(settings.folder, reporter)
+    usable = set() if settings.overwrite else _usable_networks(settings.folder)
     missing = {name: network for name, network in networks.items() if network not in usable}
     if not missing:
         return []
@@ -88,28 +70,28 @@ def fetch(settings: FetchSettings, reporter: FetchReporter) -> list[Path]:
     work = settings.folder / WORK_FOLDER
     with locked_work_folder(work):
         partial_file = PartialFile(work / "archive.tar.part")
-        path, record = _get_archive(settings, partial_file, missing, reporter)
-        unpacked = _install(settings, partial_file, path, missing, reporter)
+        path, record = _get_archive(settings, partial_file, missing)
+        unpacked = _install(settings, partial_file, path, missing)
         files = {name: FileRecord(size, sha256, record.sha256) for name, (size, sha256) in unpacked.items()}
         manifest.with_unpacked(files, record).write(settings.folder)
         partial_file.remove()
     return [settings.folder / name for name in missing]
 
 
-def _usable_networks(folder: Path, reporter: FetchReporter) -> set[str]:
+def _usable_networks(folder: Path) -> set[str]:
     """Return the networks for which a folder has a usable parameter file."""
     networks = set()
     for source in installed_parameters(folder):
         assert source.file is not None
         if problem := find_problem(source.file, source.config):
-            reporter.notify(f"{source.file} cannot be used ({problem}); it will be replaced")
+            logger.warning("%s cannot be used (%s); it will be replaced", source.file, problem)
         else:
             networks.add(source.config_name)
     return networks
 
 
 def _get_archive(
-    settings: FetchSettings, partial_file: PartialFile, missing: dict[str, str], reporter: FetchReporter
+    settings: FetchSettings, partial_file: PartialFile, missing: dict[str, str]
 ) -> tuple[Path, ArchiveRecord]:
     """Download the archive unless it is local, and compare it with its known checksums."""
     if settings.local_archive is not None:
@@ -119,13 +101,9 @@ def _get_archive(
         def check_space(remaining: int) -> None:
             check_disk_space(settings.folder, remaining + sum(map(parameter_bytes, missing.values())))
 
-        with reporter.progress_bar("downloading") as progress:
-            download = Download(
-                settings.url, partial_file, check_space, reporter.notify, progress, settings.retries
-            )
-            remote = download.run()
+        remote = download(settings.url, partial_file, check_space, settings.retries)
         path, source, md5 = partial_file.path, settings.url, remote.md5
-    with reporter.progress_bar("checking") as progress:
+    with progress_bar("checking", "B") as progress:
         sha256, computed_md5 = file_digests(path, progress)
     problem = ""
     if settings.sha256 not in (None, sha256):
@@ -151,13 +129,12 @@ def _install(
     partial_file: PartialFile,
     archive: Path,
     missing: dict[str, str],
-    reporter: FetchReporter,
 ) -> dict[str, tuple[int, str]]:
     """Unpack into a temporary folder, check every file, then rename them; return size and SHA-256 of each."""
     with tempfile.TemporaryDirectory(prefix=_UNPACKED_PREFIX, dir=partial_file.path.parent) as temporary:
         folder = Path(temporary)
         try:
-            with reporter.progress_bar("unpacking") as progress:
+            with progress_bar("unpacking", "B") as progress:
                 check_space = functools.partial(check_disk_space, settings.folder)
                 unpacked = unpack(archive, missing, folder, check_space, progress)
             for name, network in missing.items():

@@ -150,12 +150,8 @@ def installed_parameters(folder: Path) -> list[AllAtomParameters]:
     Raises:
         ParametersError: a manifest is damaged, or its safetensors are missing.
     """
-    result = []
-    for path in sorted(folder.glob("*.json")):
-        manifest = _read_manifest(path)
-        if manifest is not None:
-            result.append(manifest)
-    return result
+    manifests = map(_read_manifest, sorted(folder.glob("*.json")))
+    return [manifest for manifest in manifests if manifest is not None]
 
 
 def write_manifest(parameters: AllAtomParameters) -> None:

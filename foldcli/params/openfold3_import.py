@@ -7,8 +7,9 @@ origin. Only tensors are read from a checkpoint's pickle; anything else in it is
 from pathlib import Path
 
 from foldcli.inputs.names import file_safe_name
-from foldcli.params.download import Download, PartialFile, check_disk_space
-from foldcli.params.fetch import WORK_FOLDER, FetchReporter, locked_work_folder
+from foldcli.logs import logger
+from foldcli.params.download import PartialFile, check_disk_space, download
+from foldcli.params.fetch import WORK_FOLDER, locked_work_folder
 from foldcli.params.openfold3 import (
     CHECKPOINT_SUFFIX,
     PUBLISHED,
@@ -52,7 +53,6 @@ def import_parameters(path: Path, folder: Path, sha256: str | None = None) -> Al
 def fetch_parameters(
     name: str,
     folder: Path,
-    reporter: FetchReporter,
     url: str | None = None,
     sha256: str | None = None,
     retries: int = 5,
@@ -62,7 +62,6 @@ def fetch_parameters(
     Args:
         name: a key of PUBLISHED.
         folder: see `import_parameters`.
-        reporter: callbacks.
         url: address of a mirror; None for the authors' bucket.
         sha256: see `import_parameters`.
         retries: see `Download`.
@@ -74,24 +73,17 @@ def fetch_parameters(
     """
     published = PUBLISHED[name]
     if published.sha256 is None and sha256 is None:
-        reporter.notify(f"the SHA-256 of {name}{CHECKPOINT_SUFFIX} is not known: it is not compared")
+        logger.warning("the SHA-256 of %s is not known: it is not compared", f"{name}{CHECKPOINT_SUFFIX}")
     make_writable_folder(folder)
     work = folder / WORK_FOLDER
     with locked_work_folder(work):
         path = work / f"{name}{CHECKPOINT_SUFFIX}"
         # the file exists if the conversion of an earlier call was interrupted
         if url is not None or not path.is_file():
-            with reporter.progress_bar("downloading") as progress:
-                part = PartialFile(path.with_name(f"{path.name}.part"))
-                Download(
-                    url or published.url,
-                    part,
-                    # the safetensors are written next to the whole download
-                    lambda remaining: check_disk_space(folder, 2 * remaining),
-                    reporter.notify,
-                    progress,
-                    retries,
-                ).run()
+            part = PartialFile(path.with_name(f"{path.name}.part"))
+            # the safetensors are written next to the whole download
+            check_space = lambda remaining: check_disk_space(folder, 2 * remaining)  # noqa: E731
+            download(url or published.url, part, check_space, retries)
             part.path.replace(path)
             part.remove()
         try:

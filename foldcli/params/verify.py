@@ -37,39 +37,6 @@ class VerifiedFile:
     checksum_kind: str
 
 
-@dataclass(frozen=True)
-class _Check:
-    """A file to verify.
-
-    Args:
-        record: its checksum; None if no manifest has it.
-        find_problem: returns wrong keys, shapes or types in words; "" if there are none.
-        find_damaged_bytes: as `find_problem`, for bytes of a file without a record; None if they have no
-            checksums.
-    """
-
-    file: Path
-    record: FileRecord | None
-    find_problem: Callable[[], str]
-    find_damaged_bytes: Callable[[], str] | None = None
-
-    @property
-    def checksum_kind(self) -> str:
-        """See `VerifiedFile`."""
-        if self.record is not None:
-            return "sha256"
-        return "none" if self.find_damaged_bytes is None else "crc32"
-
-    def run(self, progress: Progress) -> VerifiedFile:
-        """Verify the file."""
-        problem = self.find_problem()
-        if not problem and self.record is not None:
-            problem = _find_difference(self.file, self.record, progress)
-        elif not problem and self.find_damaged_bytes is not None:
-            problem = self.find_damaged_bytes()
-        return VerifiedFile(self.file, problem, self.checksum_kind)
-
-
 def verify(sources: Sequence[ParameterSource | AllAtomParameters], progress: Progress) -> list[VerifiedFile]:
     """Verify keys, shapes, types and every byte of parameter files.
 
@@ -80,38 +47,46 @@ def verify(sources: Sequence[ParameterSource | AllAtomParameters], progress: Pro
     Raises:
         InputError: a folder's manifest cannot be read.
     """
-    checks = [check for source in sources if (check := _check_of(source)) is not None]
-    total, done, results = sum(check.file.stat().st_size for check in checks), 0, []
-    for check in checks:
+    files = [(source, source.file) for source in sources if source.file is not None]
+    total, done, results = sum(file.stat().st_size for _, file in files), 0, []
+    for source, file in files:
 
         def update(read: int, _: int | None, before: int = done) -> None:
             progress(before + read, total)
 
-        results.append(check.run(update))
-        done += check.file.stat().st_size
+        results.append(_verify_file(source, file, update))
+        done += file.stat().st_size
         progress(done, total)
     return results
 
 
-def _check_of(source: ParameterSource | AllAtomParameters) -> _Check | None:
-    """Return the check of a file; None for parameters without one."""
+def _verify_file(source: ParameterSource | AllAtomParameters, file: Path, progress: Progress) -> VerifiedFile:
+    """Verify one file; call `progress` with (bytes read, bytes in total)."""
+    record, kind = None, "none"
     if isinstance(source, AllAtomParameters):
-        record = FileRecord(source.bytes, source.sha256, source.source_sha256) if source.sha256 else None
-        return _Check(source.file, record, partial(_find_all_atom_problem, source.file))
-    if source.file is None:
-        return None
-    file, config = source.file, source.config
-    record = read_manifest(file.parent).files.get(file.name)
-    return _Check(
-        file, record, partial(find_problem, file, config), partial(find_damaged_bytes, file, config)
-    )
+        if source.sha256:
+            record = FileRecord(source.bytes, source.sha256, source.source_sha256)
+        problem = _problem_of(partial(_read_all_atom, file))
+    else:
+        record, kind = read_manifest(file.parent).files.get(file.name), "crc32"
+        problem = find_problem(file, source.config)
+        if record is None:
+            problem = problem or find_damaged_bytes(file, source.config)
+    if record is not None:
+        kind, problem = "sha256", problem or _find_difference(file, record, progress)
+    return VerifiedFile(file, problem, kind)
 
 
-def _find_all_atom_problem(file: Path) -> str:
+def _read_all_atom(file: Path) -> None:
     from model.checkpoints.openfold3 import read_checkpoint  # imports torch
 
+    read_checkpoint(file)
+
+
+def _problem_of(check: Callable[[], object]) -> str:
+    """Return the reason of the error that a check raises; "" if it raises none."""
     try:
-        read_checkpoint(file)
+        check()
     except ParametersError as error:
         return error.reason
     return ""
@@ -143,11 +118,7 @@ def _hash_of(content: list[Any]) -> str:
 
 def find_problem(file: Path, config: ModelConfig) -> str:
     """Return a description of wrong keys, shapes or types in a network's file, without its path; else ""."""
-    try:
-        check_npz(file, config)
-    except ParametersError as error:
-        return error.reason
-    return ""
+    return _problem_of(partial(check_npz, file, config))
 
 
 def find_damaged_bytes(file: Path, config: ModelConfig) -> str:

@@ -7,8 +7,7 @@ turn. A client with one query then waits for a chunk of another client's 500 que
 import itertools
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Sequence
 from threading import Condition
 from typing import Protocol
 
@@ -25,7 +24,7 @@ MAX_CHUNK_HITS = 2**16
 # intended time for the search of a chunk
 CHUNK_SECONDS = 0.5
 
-HitStream = Generator[tuple[FastaRecord, Hits], None, None]
+HitStream = Iterator[tuple[FastaRecord, Hits]]
 Search = Callable[[Sequence[FastaRecord], SearchSettings], HitStream]
 
 
@@ -132,14 +131,13 @@ class Scheduler:
         queries = self._next_chunk(scheduled)
         receiver = scheduled.receiver
         try:
-            with closing(self._search(queries, scheduled.request.settings)) as results:
-                for _, hits in results:
-                    for message in hits_messages(scheduled.num_searched, hits, hits.capped):
-                        receiver.send(encode_message(message))
-                    scheduled.num_searched += 1
-                    scheduled.num_hits += len(hits)
-                    if scheduled.is_cancelled:
-                        break
+            for _, hits in self._search(queries, scheduled.request.settings):
+                for message in hits_messages(scheduled.num_searched, hits, hits.capped):
+                    receiver.send(encode_message(message))
+                scheduled.num_searched += 1
+                scheduled.num_hits += len(hits)
+                if scheduled.is_cancelled:
+                    break
         except Exception as error:
             log_bug(error)
             logger.error("%s: %s", receiver.name, describe(error))

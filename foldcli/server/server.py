@@ -4,17 +4,16 @@ One thread does all this and never waits for a single client; a second thread se
 therefore not affected by a client that does not read, sends half a message or garbage, or dies.
 """
 
+import asyncio
 import contextlib
 import os
-import selectors
 import socket
 import struct
 import time
-from collections import deque
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from threading import Lock
-from typing import Any
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any, cast
 
 from foldcli.errors import ExitCode, ServerError, describe, log_bug
 from foldcli.logs import logger
@@ -31,158 +30,134 @@ INACTIVE_SECONDS = 60.0
 # size of a client's unread results at which its search pauses
 MAX_UNREAD_BYTES = 8 << 20
 
-_RECEIVE_BYTES = 1 << 18
-_READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
+_POLL_SECONDS = 0.05
 _PEER = struct.Struct("3i")  # ids of process, user and group
 
 
-@dataclass(frozen=True)
-class ServerSettings:
-    """Settings of a server.
+class ClientConnection(asyncio.Protocol):
+    """A connected client with its current request.
 
-    Args:
-        threads: number of CPU threads of a search.
-        drain_seconds: time limit for running requests to finish when the server stops.
+    The search thread calls `accepts_results`, `send` and `finish`; everything else runs in the server's loop.
+
+    Attributes:
+        scheduled: the current request, until its results are complete.
     """
 
-    threads: int
-    drain_seconds: float
-
-
-class ClientConnection:
-    """A connected client, with its unsent messages and its current request.
-
-    The search thread sends to it; all other calls come from the server's loop. No method blocks: bytes that
-    cannot be written yet are kept, and `accepts_results` tells the search when to pause.
-
-    Args:
-        limit: maximum size of a request in bytes.
-        on_send: called, from any thread, when there is something to write.
-    """
-
-    def __init__(
-        self,
-        peer: socket.socket,
-        name: str,
-        user: int,
-        limit: int,
-        on_send: Callable[["ClientConnection"], None],
-    ) -> None:
-        peer.setblocking(False)
-        self.peer, self.name, self.user = peer, name, user
-        # the current request, until its results are complete
+    def __init__(self, server: "Server", name: str, user: int) -> None:
+        self.name, self.user, self._server = name, user, server
         self.scheduled: ScheduledRequest | None = None
-        self.is_closing = False
-        self._on_send = on_send
-        self._decoder = MessageDecoder(limit)
-        self._lock = Lock()
-        self._unsent: deque[memoryview] = deque()
-        self._unsent_bytes = 0
-        self._paused = False
-        self._last_active = time.monotonic()
-        self._discards_messages = False
+        self._decoder = MessageDecoder(server.hello.max_request_bytes)
+        self._is_backlogged = False
+        self._unread_bytes, self._last_active = 0, time.monotonic()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Greet the client, or refuse it."""
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(MAX_UNREAD_BYTES, MAX_UNREAD_BYTES - 1)
+        logger.debug("%s: connected", self.name)
+        try:
+            self._server.add(self)
+        except ServerError as error:
+            self._refuse(error)
+        else:
+            self._write(encode_message(self._server.hello.message()))
+
+    def data_received(self, data: bytes) -> None:
+        """Handle the messages that are now complete."""
+        try:
+            for message in self._decoder.feed(data):
+                self._last_active = time.monotonic()
+                self._handle(message)
+        except Exception as error:
+            # whatever a client has sent, the server continues for the others
+            log_bug(error)
+            self._refuse(error)
+
+    def _handle(self, message: dict[str, Any]) -> None:
+        """Schedule a request, or send the error for which it is refused."""
+        if self.scheduled is not None:
+            raise InputError("a request before the last one has been answered")
+        try:
+            request = self._server.parse_request(message)
+        except InputError as error:
+            logger.info("%s: refused: %s", self.name, error)
+            self._write(encode_message(error_message(error)))
+            return
+        self.scheduled = ScheduledRequest(request, self)
+        self._server.scheduler.submit(self.scheduled)
+
+    def _refuse(self, error: Exception) -> None:
+        logger.warning("%s: refused: %s", self.name, describe(error))
+        self.close_with(error)
+
+    def close_with(self, error: Exception) -> None:
+        """Cancel the request, and close the connection once the client has read this error."""
+        self._cancel_request()
+        self._write(encode_message(error_message(error, last=True)))
+        self._transport.close()
+
+    def abort(self) -> None:
+        """Close the connection at once."""
+        self._transport.abort()
+
+    def eof_received(self) -> None:
+        """Drop the request of a client that has closed its sending half."""
+        self.abort()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Drop the request of a client that is gone."""
+        self._cancel_request()
+        self._server.remove(self)
+
+    def _cancel_request(self) -> None:
+        if self.scheduled is not None:
+            self.scheduled.is_cancelled = True
+            self.scheduled = None
+            self._server.scheduler.notify()
+
+    def pause_writing(self) -> None:
+        """Pause the search of a client that does not read its results, and do not read its requests."""
+        self._is_backlogged = True
+        self._transport.pause_reading()
+        logger.debug("%s: its search waits until more of its results are read", self.name)
+
+    def resume_writing(self) -> None:
+        """Continue the search of a client that has read its results."""
+        self._is_backlogged = False
+        self._transport.resume_reading()
+        self._server.scheduler.notify()
 
     def accepts_results(self) -> bool:
-        """Return True unless too many results are unread; log it when the search pauses."""
-        was_paused, self._paused = self._paused, self.is_backlogged
-        if self._paused and not was_paused:
-            logger.debug("%s: its search waits until more of its results are read", self.name)
-        return not self._paused
+        """Return True unless too many results are unread."""
+        return not self._is_backlogged
 
     def send(self, message: bytes) -> None:
-        """Queue a message."""
-        with self._lock:
-            self._enqueue(message)
-        self._on_send(self)
-
-    def _enqueue(self, message: bytes) -> None:
-        if not self._discards_messages:
-            self._unsent.append(memoryview(message))
-            self._unsent_bytes += len(message)
-
-    def send_last(self, message: bytes) -> None:
-        """Queue a message; send and receive nothing after it."""
-        self.send(message)
-        with self._lock:
-            self._discards_messages = True
-        self.is_closing = True
+        """Queue a message; nothing happens after the end of the connection."""
+        self._server.call(self._write, message)
 
     def finish(self, message: bytes) -> None:
         """Queue the last message of the current request."""
-        with self._lock:
-            # The request ends and its message is queued under one lock: a client may send its next request
-            # once it has read this message, and `is_idle` must not be true before the message is queued.
-            self.scheduled = None
-            self._last_active = time.monotonic()
-            self._enqueue(message)
-        self._on_send(self)
+        self._server.call(self._finish, message)
 
-    @property
-    def is_backlogged(self) -> bool:
-        """True if the unsent messages have reached the limit, so that a search should pause."""
-        return self._unsent_bytes >= MAX_UNREAD_BYTES
+    def _finish(self, message: bytes) -> None:
+        self.scheduled, self._last_active = None, time.monotonic()
+        self._write(message)
+        if self._server.is_stopping:
+            self._transport.close()
 
-    @property
-    def has_unsent_messages(self) -> bool:
-        """True if there are unsent messages."""
-        return bool(self._unsent_bytes)
+    def _write(self, message: bytes) -> None:
+        if not self._transport.is_closing():
+            self._transport.write(message)
 
-    @property
-    def is_idle(self) -> bool:
-        """True if no request is running and no message is unsent."""
-        with self._lock:
-            return self.scheduled is None and not self._unsent_bytes
-
-    @property
     def inactive_seconds(self) -> float:
-        """Seconds since the client last completed a request or read something; 0 while its request runs."""
-        with self._lock:
-            waits_for_client = self.scheduled is None or self._unsent_bytes
-            return time.monotonic() - self._last_active if waits_for_client else 0.0
+        """Return the time since the client's last request, or since a call found that it has read something.
 
-    def receive(self) -> Iterator[dict[str, Any]]:
-        """Read from the socket, and yield the messages that are now complete.
-
-        Raises:
-            ConnectionError: the client is gone.
-            InputError: the client sent an invalid or too long message.
+        The time is 0 while its request runs and it has read all results.
         """
-        try:
-            data = self.peer.recv(_RECEIVE_BYTES)
-        except BlockingIOError:
-            return
-        if not data:
-            raise ConnectionResetError
-        for message in self._decoder.feed(data):
-            self._last_active = time.monotonic()
-            yield message
-
-    def write(self) -> bool:
-        """Write as much as the client takes now; return True if a paused search may continue.
-
-        Raises:
-            ConnectionError: the client is gone.
-        """
-        with self._lock:
-            unsent_before = self._unsent_bytes
-            with contextlib.suppress(BlockingIOError):
-                while self._unsent:
-                    sent = self.peer.send(self._unsent[0])
-                    self._unsent_bytes -= sent
-                    self._last_active = time.monotonic()
-                    if sent < len(self._unsent[0]):
-                        self._unsent[0] = self._unsent[0][sent:]
-                    else:
-                        self._unsent.popleft()
-            return unsent_before >= MAX_UNREAD_BYTES > self._unsent_bytes
-
-    def close(self) -> None:
-        """Close the socket; later messages are discarded."""
-        with self._lock:
-            self._discards_messages = True
-            self._unsent.clear()
-            self._unsent_bytes = 0
-        self.peer.close()
+        unread = self._transport.get_write_buffer_size()
+        if unread != self._unread_bytes or (self.scheduled is not None and not unread):
+            self._unread_bytes, self._last_active = unread, time.monotonic()
+        return time.monotonic() - self._last_active
 
 
 class Server:
@@ -191,35 +166,39 @@ class Server:
     Args:
         hello: first message to each client.
         scheduler: searches for the clients' requests in another thread.
+        threads: number of CPU threads of a search.
+        drain_seconds: time limit for running requests to finish when the server stops.
     """
 
-    def __init__(self, hello: Hello, scheduler: Scheduler, settings: ServerSettings) -> None:
-        self._hello, self._scheduler, self._settings = hello, scheduler, settings
-        self._greeting = encode_message(hello.message())
-        self._selector = selectors.DefaultSelector()
+    def __init__(self, hello: Hello, scheduler: Scheduler, threads: int, drain_seconds: float) -> None:
+        self.hello, self.scheduler = hello, scheduler
+        self._threads, self._drain_seconds = threads, drain_seconds
+        self._loop = asyncio.new_event_loop()
         self._connections: set[ClientConnection] = set()
-        self._num_accepted = 0
-        self._paused_listener: socket.socket | None = None
-        self._stopping = self._aborted = False
-        self._connections_to_write: deque[ClientConnection] = deque()
-        # other threads wake the loop by writing a byte into one end of a socket pair
-        self._waker, self._wakeups = socket.socketpair()
-        for end in (self._waker, self._wakeups):
-            end.setblocking(False)
-        self._selector.register(self._wakeups, _READ, lambda wakeups: wakeups.recv(4096))
+        self._stopping, self._aborted = asyncio.Event(), False
+
+    @property
+    def is_stopping(self) -> bool:
+        """True once no more requests are accepted."""
+        return self._stopping.is_set()
+
+    def call(self, function: Callable[..., None], *arguments: Any) -> None:
+        """Call a function in the loop; may be called from a signal handler or any thread."""
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            self._loop.call_soon_threadsafe(function, *arguments)
 
     def stop(self) -> None:
-        """Stop after the running requests; a second call aborts them.
-
-        May be called from a signal handler or any thread.
-        """
-        self._aborted, self._stopping = self._stopping, True
-        self._wake()
+        """Stop after the running requests; a second call aborts them. See `call`."""
+        self.call(self._stop)
 
     def abort(self) -> None:
-        """Stop without waiting for running requests; may be called from a signal handler or any thread."""
-        self._aborted = self._stopping = True
-        self._wake()
+        """Stop without waiting for running requests. See `call`."""
+        self.stop()
+        self.stop()
+
+    def _stop(self) -> None:
+        self._aborted = self.is_stopping
+        self._stopping.set()
 
     def run(self, listener: socket.socket, close_listener: Callable[[], None]) -> None:
         """Serve until `stop` is called, then let the running requests finish.
@@ -228,187 +207,100 @@ class Server:
             listener: non-blocking socket that accepts clients.
             close_listener: called when no more clients are accepted.
         """
-        self._listen(listener)
-        while not self._stopping:
-            self._step(self._close_inactive())
-        if self._paused_listener is None:
-            self._selector.unregister(listener)
-        self._paused_listener = None
-        close_listener()
-        self._drain()
+        try:
+            self._loop.run_until_complete(self._serve(listener, close_listener))
+        finally:
+            self._loop.close()
 
-    def _drain(self) -> None:
+    async def _serve(self, listener: socket.socket, close_listener: Callable[[], None]) -> None:
+        tasks = [asyncio.create_task(each) for each in (self._accept(listener), self._stopping.wait())]
+        done, pending = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in pending:
+            task.cancel()
+        for task in done:
+            task.result()  # raises the error
+        close_listener()
+        await self._drain()
+
+    async def _accept(self, listener: socket.socket) -> None:
+        """Accept clients while there is room."""
+        num_accepted = 0
+        while True:
+            await self._make_room(MAX_CLIENTS)
+            try:
+                peer, _ = await self._loop.sock_accept(listener)
+            except OSError as error:
+                if not self._connections:
+                    raise
+                # usually too many open files: continue when a connection has been closed
+                logger.warning("cannot accept a client: %s", error)
+                await self._make_room(len(self._connections))
+                continue
+            num_accepted += 1
+            process, user, _ = _PEER.unpack(
+                peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
+            )
+            name = f"client {num_accepted} (process {process})"
+            await self._loop.connect_accepted_socket(partial(ClientConnection, self, name, user), peer)
+
+    async def _make_room(self, limit: int) -> None:
+        """Wait until there are fewer clients than the limit; close the connections of inactive ones."""
+        while len(self._connections) >= limit:
+            for connection in self._connections:
+                if connection.inactive_seconds() >= INACTIVE_SECONDS:
+                    logger.info("%s: closed, as it was inactive and others wait", connection.name)
+                    connection.abort()
+            await asyncio.sleep(_POLL_SECONDS)
+
+    async def _drain(self) -> None:
         """Refuse new requests, and wait for the running ones up to the time limit."""
-        deadline = time.monotonic() + self._settings.drain_seconds
+        deadline = time.monotonic() + self._drain_seconds
         running = sum(connection.scheduled is not None for connection in self._connections)
         logger.info("stopping: no more requests are accepted, %d are running", running)
-        for connection in list(self._connections):
-            if connection.is_idle:
-                self._send_last_error(connection, _stopping_error())
-        while self._connections and not self._aborted and (seconds_left := deadline - time.monotonic()) > 0:
-            self._step(seconds_left)
-            for connection in list(self._connections):
-                if connection.is_idle:
-                    self._close(connection)
-        for connection in list(self._connections):
+        for connection in self._connections:
+            if connection.scheduled is None:
+                connection.close_with(_stopping_error())
+        while self._connections and not self._aborted and time.monotonic() < deadline:
+            await asyncio.sleep(_POLL_SECONDS)
+        for connection in self._connections:
             logger.warning("%s: aborted, as the server stops", connection.name)
-            self._send_last_error(connection, _stopping_error())
-            self._close(connection)
+            connection.close_with(_stopping_error())
+            connection.abort()
+        await asyncio.sleep(0)  # closes the connections
 
-    def _close_inactive(self) -> float | None:
-        """Close the connections of clients that have long been inactive, while new clients have to wait.
+    def add(self, connection: ClientConnection) -> None:
+        """Add a connected client.
 
-        Returns:
-            Seconds until the next connection may be closed; None if clients are accepted.
+        Raises:
+            ServerError: its user has too many connections; it is added all the same until it is closed.
         """
-        if self._paused_listener is None:
-            return None
-        inactive = {connection: connection.inactive_seconds for connection in self._connections}
-        for connection in [c for c, seconds in inactive.items() if seconds >= INACTIVE_SECONDS]:
-            logger.info("%s: closed, as it was inactive and others wait", connection.name)
-            self._close(connection)
-        waiting_times = [
-            INACTIVE_SECONDS - seconds for seconds in inactive.values() if seconds < INACTIVE_SECONDS
-        ]
-        return None if self._paused_listener is None else max(min(waiting_times, default=0.0), 0.1)
+        clients_of_user = sum(other.user == connection.user for other in self._connections)
+        self._connections.add(connection)
+        if connection.user != os.geteuid() and clients_of_user >= MAX_CLIENTS_OF_ANOTHER_USER:
+            reason = f"this user has {clients_of_user} connections to the server already"
+            raise ServerError(reason, ExitCode.MISSING)
 
-    def _step(self, timeout: float | None) -> None:
-        """Wait for events, at most for a number of seconds, and handle them."""
-        for key, mask in self._selector.select(timeout):
-            if isinstance(key.data, ClientConnection):
-                self._handle(key.data, mask)
-            else:
-                key.data(key.fileobj)
-        for _ in range(len(self._connections_to_write)):
-            self._write(self._connections_to_write.popleft())
+    def remove(self, connection: ClientConnection) -> None:
+        """Remove a client whose connection is closed."""
+        self._connections.discard(connection)
 
-    def _handle(self, connection: ClientConnection, mask: int) -> None:
-        try:
-            if mask & _READ and not connection.is_closing:
-                for message in connection.receive():
-                    self._handle_message(connection, message)
-        except OSError:
-            self._close(connection)
-        except Exception as error:
-            # whatever a client has sent, the server continues for the others
-            log_bug(error)
-            self._refuse(connection, error)
-        else:
-            if mask & _WRITE:
-                self._write(connection)
+    def parse_request(self, message: dict[str, Any]) -> SearchRequest:
+        """Return the request in a message.
 
-    def _handle_message(self, connection: ClientConnection, message: dict[str, Any]) -> None:
-        """Schedule a request, or send the error for which it is refused."""
-        if connection.scheduled is not None:
-            raise InputError("a request before the last one has been answered")
-        if self._stopping:
+        Raises:
+            InputError: it is invalid, or exceeds the limits.
+            ServerError: the server is stopping.
+        """
+        if self.is_stopping:
             raise _stopping_error()
-        try:
-            request = self._parse_request(message)
-        except InputError as error:
-            logger.info("%s: refused: %s", connection.name, error)
-            connection.send(encode_message(error_message(error)))
-            return
-        connection.scheduled = ScheduledRequest(request, connection)
-        self._scheduler.submit(connection.scheduled)
-
-    def _parse_request(self, message: dict[str, Any]) -> SearchRequest:
-        request = SearchRequest.parse(message, self._settings.threads)
+        request = SearchRequest.parse(message, self._threads)
         for query in request.queries:
-            self._hello.check_query_length(query)
+            self.hello.check_query_length(query)
         # a larger number would only waste GPU memory
-        max_seqs = min(request.settings.max_seqs, self._hello.sequences)
+        max_seqs = min(request.settings.max_seqs, self.hello.sequences)
         if max_seqs > MAX_CHUNK_HITS:
             raise InputError(f"max_seqs is {max_seqs:,}: the server takes up to {MAX_CHUNK_HITS:,}")
         return replace(request, settings=replace(request.settings, max_seqs=max_seqs))
-
-    def _refuse(self, connection: ClientConnection, error: Exception) -> None:
-        logger.warning("%s: refused: %s", connection.name, describe(error))
-        self._send_last_error(connection, error)
-
-    def _send_last_error(self, connection: ClientConnection, error: Exception) -> None:
-        """Cancel a client's request, and send an error as the last message on the connection."""
-        self._cancel_request(connection)
-        connection.send_last(encode_message(error_message(error, last=True)))
-        self._write(connection)
-
-    def _write(self, connection: ClientConnection) -> None:
-        if connection not in self._connections:
-            return
-        try:
-            if connection.write():
-                self._scheduler.notify()
-        except OSError:
-            self._close(connection)
-            return
-        if connection.is_closing and not connection.has_unsent_messages:
-            self._close(connection)
-            return
-        # while a client does not read its results, its requests are not read; if it has died, writing fails
-        reads_requests = not connection.is_closing and not connection.is_backlogged
-        events = (_READ if reads_requests else 0) | (_WRITE if connection.has_unsent_messages else 0)
-        self._selector.modify(connection.peer, events, connection)
-
-    def _cancel_request(self, connection: ClientConnection) -> None:
-        if (scheduled := connection.scheduled) is not None:
-            connection.scheduled = None
-            scheduled.is_cancelled = True
-            self._scheduler.notify()
-
-    def _close(self, connection: ClientConnection) -> None:
-        if connection not in self._connections:
-            return
-        self._connections.remove(connection)
-        self._selector.unregister(connection.peer)
-        self._cancel_request(connection)
-        connection.close()
-        if self._paused_listener is not None:
-            self._listen(self._paused_listener)
-
-    def _listen(self, listener: socket.socket) -> None:
-        self._paused_listener = None
-        self._selector.register(listener, _READ, self._accept)
-
-    def _pause_listening(self, listener: socket.socket) -> None:
-        """Accept no clients until a connection is closed."""
-        self._selector.unregister(listener)
-        self._paused_listener = listener
-
-    def _accept(self, listener: socket.socket) -> None:
-        try:
-            peer, _ = listener.accept()
-        except BlockingIOError:
-            return
-        except OSError as error:
-            if not self._connections:
-                raise
-            # usually too many open files: continue when a connection has been closed
-            logger.warning("cannot accept a client: %s", error)
-            self._pause_listening(listener)
-            return
-        self._num_accepted += 1
-        process, user, _ = _PEER.unpack(peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
-        name = f"client {self._num_accepted} (process {process})"
-        connection = ClientConnection(peer, name, user, self._hello.max_request_bytes, self._on_send)
-        clients_of_user = sum(other.user == user for other in self._connections)
-        self._connections.add(connection)
-        self._selector.register(peer, _READ, connection)
-        logger.debug("%s: connected", name)
-        if user != os.geteuid() and clients_of_user >= MAX_CLIENTS_OF_ANOTHER_USER:
-            reason = f"this user has {clients_of_user} connections to the server already"
-            self._refuse(connection, ServerError(reason, ExitCode.MISSING))
-        else:
-            connection.send(self._greeting)
-        if len(self._connections) >= MAX_CLIENTS:
-            self._pause_listening(listener)
-
-    def _on_send(self, connection: ClientConnection) -> None:
-        self._connections_to_write.append(connection)
-        self._wake()
-
-    def _wake(self) -> None:
-        with contextlib.suppress(BlockingIOError):  # its buffer is full, so the loop wakes anyway
-            self._waker.send(b"\0")
 
 
 def _stopping_error() -> ServerError:

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
@@ -15,8 +15,8 @@ from foldcli.logs import logger
 from foldcli.pipeline.search.searcher import DatabaseSource, LocalSearcher
 from foldcli.process_state import on_stop_signals
 from foldcli.server.protocol import Hello
-from foldcli.server.scheduler import HitStream, Scheduler
-from foldcli.server.server import Server, ServerSettings
+from foldcli.server.scheduler import Scheduler
+from foldcli.server.server import Server
 from foldcli.server.socket_file import claim_socket, open_listener
 from msa.hits.search_settings import SearchSettings
 from msa.io.fasta import FastaRecord
@@ -41,13 +41,16 @@ class SocketService:
     Args:
         db: database from `foldcli createdb`, or a FASTA file or MMseqs2 database.
         max_request_bytes: maximum size of a request.
+        threads: number of CPU threads of a search.
+        drain_seconds: time limit for running requests to finish when the server stops.
     """
 
     db: str
     path: Path
     device: str
     max_request_bytes: int
-    settings: ServerSettings
+    threads: int
+    drain_seconds: float
 
     def run(self) -> None:
         """Serve until SIGTERM or SIGINT, then drain.
@@ -57,20 +60,25 @@ class SocketService:
             MissingError: there is no such database, or the requested GPU cannot be used.
             Exception: the error that stopped the engine.
         """
-        search_thread: _SearchThread | None = None
+        search_thread: SearchThread | None = None
         with SignalGuard() as guard, claim_socket(self.path):
             logger.info("loading %s", self.db)
             # imports numba; at the top it would delay the signal handlers
             searcher = DatabaseSource(self.db, self.device).open_searcher()
-            search_thread = _SearchThread(searcher, self.settings.threads)
+            check = partial(check_engine, searcher, self.threads)
+            scheduler = Scheduler(searcher.search_many, check)
+            search_thread = SearchThread(check, scheduler.run)
             search_thread.start()
             search_thread.ready.result()
             guard.raise_if_interrupted()
-            self._serve(searcher, search_thread)
-        if search_thread is not None and not search_thread.try_to_stop():
-            exit_during_search()
+            self._serve(searcher, scheduler, search_thread.failure)
+        if search_thread is not None:
+            scheduler.stop()
+            search_thread.join(_JOIN_SECONDS)
+            if search_thread.is_alive():
+                exit_during_search()
 
-    def _serve(self, searcher: "LocalSearcher", search_thread: "_SearchThread") -> None:
+    def _serve(self, searcher: LocalSearcher, scheduler: Scheduler, engine_failure: "Future[None]") -> None:
         manifest = searcher.database.manifest
         hello = Hello(
             database=self.db,
@@ -81,10 +89,7 @@ class SocketService:
             max_request_bytes=self.max_request_bytes,
             max_query_residues=MAX_QUERY_RESIDUES,
         )
-        server = Server(hello, search_thread.scheduler, self.settings)
-        verification = Verification(searcher.database)
-        for failure in (search_thread.failure, verification.failure):
-            failure.add_done_callback(lambda _: server.abort())
+        server = Server(hello, scheduler, self.threads, self.drain_seconds)
         on_stop_signals(lambda *_: server.stop())
         listener = open_listener(self.path)
 
@@ -96,54 +101,45 @@ class SocketService:
             "ready: %s serves %s, %d sequences, %d residues, on %s",
             self.path, hello.database, hello.sequences, hello.residues, hello.device,
         )  # fmt: skip
-        verification.start()
+        failures = engine_failure, verify_in_background(searcher.database)
+        for failure in failures:
+            failure.add_done_callback(lambda _: server.abort())
         server.run(listener, close_listener)
-        for failure in (search_thread.failure, verification.failure):
-            if failure.done():
-                failure.result()  # raises the error
+        raise_failures(failures)
         logger.info("stopped")
 
 
-class _SearchThread(Thread):
+class SearchThread(Thread):
     """The only thread that uses the engine.
 
+    Args:
+        check: runs a first search, which compiles the kernels and loads the database.
+        work: searches until the server stops.
+
     Attributes:
-        ready: completes when the first search has compiled the kernels and loaded the database.
+        ready: completes with the first search.
         failure: gets an error when the engine no longer works.
     """
 
-    def __init__(self, searcher: "LocalSearcher", threads: int) -> None:
+    def __init__(self, check: Callable[[], None], work: Callable[[], None]) -> None:
         super().__init__(name="search", daemon=True)
-        self._searcher = searcher
+        self._check, self._work = check, work
         self.ready: Future[None] = Future()
         self.failure: Future[None] = Future()
-        self._check = partial(check_engine, searcher, threads)
-        self.scheduler = Scheduler(self._search, self._check)
 
     def run(self) -> None:
-        """Run a first search, then the scheduler."""
+        """Run the first search, then work."""
+        future = self.ready
         try:
             self._check()
+            self.ready.set_result(None)
+            future = self.failure
+            self._work()
         except BaseException as error:
-            self.ready.set_exception(error)
-            return
-        self.ready.set_result(None)
-        try:
-            self.scheduler.run()
-        except BaseException as error:
-            self.failure.set_exception(error)
-
-    def try_to_stop(self) -> bool:
-        """Ask the thread to stop; return True if it ends within a second."""
-        self.scheduler.stop()
-        self.join(_JOIN_SECONDS)
-        return not self.is_alive()
-
-    def _search(self, queries: Sequence[FastaRecord], settings: SearchSettings) -> HitStream:
-        yield from self._searcher.search_many(queries, settings)
+            future.set_exception(error)
 
 
-def check_engine(searcher: "LocalSearcher", threads: int) -> None:
+def check_engine(searcher: LocalSearcher, threads: int) -> None:
     """Search with `check_query`."""
     for _ in searcher.search_many([check_query(searcher.database)], SearchSettings(threads=threads)):
         pass
@@ -162,36 +158,35 @@ def exit_during_search() -> NoReturn:
     os._exit(ExitCode.DONE)
 
 
-class Verification(Thread):
-    """A thread that compares all bytes of the database with their checksums, once."""
+def verify_in_background(database: "TargetDatabase") -> "Future[None]":
+    """Compare all bytes of a database with their checksums; the future gets an error."""
+    failure: Future[None] = Future()
 
-    def __init__(self, database: "TargetDatabase") -> None:
-        super().__init__(name="verification", daemon=True)
-        self._database = database
-        self.failure: Future[None] = Future()
-
-    def run(self) -> None:
-        """Read the database."""
+    def verify() -> None:
         try:
-            self._database.verify()
+            database.verify()
         except Exception as error:
-            self.failure.set_exception(error)
+            failure.set_exception(error)
         else:
-            logger.info("%s: all checksums match", self._database.path)
+            logger.info("%s: all checksums match", database.path)
+
+    Thread(target=verify, name="verification", daemon=True).start()
+    return failure
 
 
-class _StartupInterrupted(BaseException):
-    """The arrival of a signal before the server is ready.
-
-    Not a KeyboardInterrupt: after one has passed through `exec`, as it may during an import, Python kills
-    itself with SIGINT instead of returning an exit code.
-    """
+def raise_failures(failures: Iterable["Future[None]"]) -> None:
+    """Raise the first error that a future has."""
+    for failure in failures:
+        if failure.done():
+            failure.result()
 
 
 class SignalGuard:
     """A guard of a server's startup, which a signal ends at once, since there is nothing to drain.
 
-    As a context, it ends quietly if a signal has come before the server installs its own handler.
+    As a context, it ends quietly if a signal has come before the server installs its own handler. The signal
+    raises no KeyboardInterrupt: after one has passed through `exec`, as it may during an import, Python kills
+    itself with SIGINT instead of returning an exit code.
     """
 
     def __init__(self) -> None:
@@ -210,12 +205,12 @@ class SignalGuard:
 
     def _interrupt(self, *_: object) -> None:
         self._interrupted = True
-        raise _StartupInterrupted
+        raise SystemExit
 
     def raise_if_interrupted(self) -> None:
         """Raise the signal's exception again, in case an import has swallowed it."""
         if self._interrupted:
-            raise _StartupInterrupted
+            raise SystemExit
 
 
 def device_name(drives_gpus: bool, requested: str) -> str:

@@ -37,12 +37,12 @@ _FIRST_LIMIT, _MAX_LIMIT_STEP = 20, 5
 _DEPTH_WINDOW = 25
 """A column's depth is the largest number of kept rows in any column up to this distance."""
 
-_CODE_BITS = 5
-_WORD = 64
+_BLOCK = 64
+"""Columns that are compared before checking whether two rows already differ enough; at most 255."""
 _BATCH = 1024
 """Rows per batch. A batch is compared in parallel with the rows kept so far, then within itself."""
-_TILE = 32
-"""Rows per tile; two tiles fit in a core's L1 cache."""
+_PART = 32
+"""Rows of a batch that a thread compares at a time."""
 
 
 def filter_rows(rows: np.ndarray, criteria: AlignmentFilter, threads: int = 1) -> np.ndarray:
@@ -146,7 +146,12 @@ def _scores_with_query(codes, matrix):  # type: ignore[no-untyped-def]
 
 
 def select_diverse_rows(
-    rows: np.ndarray, allowed: np.ndarray, max_percent: float, min_depth: int, threads: int = 1
+    rows: np.ndarray,
+    allowed: np.ndarray,
+    max_percent: float,
+    min_depth: int,
+    threads: int = 1,
+    order: np.ndarray | None = None,
 ) -> np.ndarray:
     """Select rows so that no two are too similar, and return their mask.
 
@@ -161,25 +166,14 @@ def select_diverse_rows(
         min_depth: depth that every column should reach: the limit of identity is raised step by step, up to
             `max_percent`, until it does; 0 to use `max_percent` alone.
         threads: at least 1. Does not affect the result.
+        order: int64 [n], rows in the order of priority; by default that of their number of residues.
 
     Returns:
         bool [n]. Among rows with equally many residues, earlier ones have priority.
     """
     spans = _residue_spans(rows)
-    order = np.concatenate([[0], 1 + np.argsort(-spans[1:, 2], kind="stable")])
-    return _select_in_order(rows, allowed, spans, order, max_percent, min_depth, threads)
-
-
-def _select_in_order(
-    rows: np.ndarray,
-    allowed: np.ndarray,
-    spans: np.ndarray,
-    order: np.ndarray,
-    max_percent: float,
-    min_depth: int,
-    threads: int,
-) -> np.ndarray:
-    """Run `select_diverse_rows` with an order of priority, int64 [n], and the result of `_residue_spans`."""
+    if order is None:
+        order = np.concatenate([[0], 1 + np.argsort(-spans[1:, 2], kind="stable")])
     count, columns = rows.shape
     spans = spans[order]
     comparison = _RowComparison(rows[order], spans, threads)
@@ -263,7 +257,10 @@ class _RowComparison:
     """
 
     def __init__(self, rows: np.ndarray, spans: np.ndarray, threads: int) -> None:
-        self._planes, self._spans, self._threads = _bit_planes(rows), spans, threads
+        columns = -(-rows.shape[1] // _BLOCK) * _BLOCK
+        self._rows = np.full((len(rows), columns), NO_RESIDUE, np.uint8)
+        self._rows[:, : rows.shape[1]] = rows
+        self._spans, self._threads = spans, threads
         self._blockers = np.full(len(rows), -1, np.int64)
 
     def keep_distinct(
@@ -284,97 +281,74 @@ class _RowComparison:
             batch = pending[start : start + _BATCH]
             kept_before = np.flatnonzero(kept[: batch[0]])
             rejected = np.zeros(len(batch), bool)
-            arguments = self._planes, self._spans, *limits, self._blockers
+            arguments = self._rows, self._spans, *limits, self._blockers
 
             def reject(first: int, end: int) -> None:
                 _reject_similar(*arguments, batch[first:end], kept_before, rejected[first:end])  # noqa: B023
 
-            tiles = [(k, min(k + _TILE, len(batch))) for k in range(0, len(batch), _TILE)]
-            run_in_threads(reject, tiles, self._threads)
+            parts = [(k, min(k + _PART, len(batch))) for k in range(0, len(batch), _PART)]
+            run_in_threads(reject, parts, self._threads)
             _keep_distinct_in_batch(*arguments, batch, kept, rejected)
             added.append(batch[~rejected])
         return np.concatenate([np.empty(0, np.int64), *added])
 
 
-def _bit_planes(rows: np.ndarray) -> np.ndarray:
-    """Transpose rows into bit planes, uint64 [n, words, 6].
-
-    Each word holds one bit for each of 64 columns. Planes 0 to 4 are the bits of the codes; plane 5 marks
-    columns with a residue.
-    """
-    count, columns = rows.shape
-    padded = np.full((count, -(-columns // _WORD) * _WORD), NO_RESIDUE, np.uint8)
-    padded[:, :columns] = rows
-    planes = np.empty((count, padded.shape[1] // _WORD, _CODE_BITS + 1), np.uint64)
-    for bit in range(_CODE_BITS):
-        planes[:, :, bit] = np.packbits(padded >> bit & 1, axis=1, bitorder="little").view("<u8")
-    planes[:, :, _CODE_BITS] = np.packbits(padded < NO_RESIDUE, axis=1, bitorder="little").view("<u8")
-    return planes
+@kernel
+def _count(row, other, differences_only):  # type: ignore[no-untyped-def]
+    """Count the columns of a block in which both rows have a residue, or only those in which they differ."""
+    # a sum in one byte, so that vectors hold as many sums as residues
+    count = np.uint8(0)
+    for c in range(_BLOCK):
+        shared = (row[c] < NO_RESIDUE) & (other[c] < NO_RESIDUE)
+        count = np.uint8(count + np.uint8(shared & (not differences_only or row[c] != other[c])))
+    return int(count)
 
 
 @kernel
-def _popcount(word):  # type: ignore[no-untyped-def]
-    """Count the 1 bits of a uint64; LLVM makes one instruction of it."""
-    word -= word >> np.uint64(1) & np.uint64(0x5555555555555555)
-    word = (word & np.uint64(0x3333333333333333)) + (word >> np.uint64(2) & np.uint64(0x3333333333333333))
-    word = word + (word >> np.uint64(4)) & np.uint64(0x0F0F0F0F0F0F0F0F)
-    return word * np.uint64(0x0101010101010101) >> np.uint64(56)
-
-
-@kernel
-def _find_similar(planes, spans, distinct_from, similar_up_to, row, others, start, end):  # type: ignore[no-untyped-def]
-    """Return the first of others[start:end] that `row` is too similar to; −1 if there is none.
+def _find_similar(rows, spans, distinct_from, similar_up_to, row, others):  # type: ignore[no-untyped-def]
+    """Return the first of the others that `row` is too similar to; −1 if there is none.
 
     All others must have at least as many residues. One call compares many rows, because a call costs more
     than a comparison.
     """
     row_first, row_last, residues = spans[row, 0], spans[row, 1], spans[row, 2]
-    a = planes[row]
-    for index in range(start, end):
-        other = others[index]
+    a = rows[row]
+    for other in others:
         first, last = max(row_first, spans[other, 0]), min(row_last, spans[other, 1])
         if last < first:
             continue
-        b = planes[other]
-        sufficient = np.uint64(distinct_from[min(residues, last - first + 1)])
-        differences, word, words = np.uint64(0), first // _WORD, last // _WORD + 1
-        while word < words and differences < sufficient:
-            differ = (a[word, 0] ^ b[word, 0]) | (a[word, 1] ^ b[word, 1]) | (a[word, 2] ^ b[word, 2])
-            differ |= (a[word, 3] ^ b[word, 3]) | (a[word, 4] ^ b[word, 4])
-            differences += _popcount(differ & a[word, 5] & b[word, 5])
-            word += 1
+        b = rows[other]
+        sufficient = distinct_from[min(residues, last - first + 1)]
+        begin, differences = first // _BLOCK * _BLOCK, 0
+        block = begin
+        while block <= last and differences < sufficient:
+            differences += _count(a[block : block + _BLOCK], b[block : block + _BLOCK], True)
+            block += _BLOCK
         if differences < sufficient:
-            shared = np.uint64(0)
-            for word in range(first // _WORD, words):
-                shared += _popcount(a[word, 5] & b[word, 5])
-            if np.int64(differences) <= similar_up_to[shared]:
+            shared = 0
+            for block in range(begin, last + 1, _BLOCK):
+                shared += _count(a[block : block + _BLOCK], b[block : block + _BLOCK], False)
+            if differences <= similar_up_to[shared]:
                 return other
     return -1
 
 
 @kernel
-def _reject_similar(planes, spans, distinct_from, similar_up_to, blockers, batch, kept_before, rejected):  # type: ignore[no-untyped-def]
+def _reject_similar(rows, spans, distinct_from, similar_up_to, blockers, batch, kept_before, rejected):  # type: ignore[no-untyped-def]
     """Reject the rows of a batch that are too similar to a row kept before this batch."""
     for k in range(len(batch)):
         row = batch[k]
         # a row that was too similar at a lower limit is likely to be so again
-        if blockers[row] >= 0:
-            found = _find_similar(planes, spans, distinct_from, similar_up_to, row, blockers, row, row + 1)
-            rejected[k] = found >= 0
-    for start in range(0, len(kept_before), _TILE):
-        end = min(start + _TILE, len(kept_before))
-        for k in range(len(batch)):
-            if not rejected[k]:
-                found = _find_similar(
-                    planes, spans, distinct_from, similar_up_to, batch[k], kept_before, start, end
-                )
-                if found >= 0:
-                    rejected[k] = True
-                    blockers[batch[k]] = found
+        for others in (blockers[row : row + (blockers[row] >= 0)], kept_before):
+            found = _find_similar(rows, spans, distinct_from, similar_up_to, row, others)
+            if found >= 0:
+                rejected[k] = True
+                blockers[row] = found
+                break
 
 
 @kernel
-def _keep_distinct_in_batch(planes, spans, distinct_from, similar_up_to, blockers, batch, kept, rejected):  # type: ignore[no-untyped-def]
+def _keep_distinct_in_batch(rows, spans, distinct_from, similar_up_to, blockers, batch, kept, rejected):  # type: ignore[no-untyped-def]
     """Reject rows, in order, that are too similar to a row kept within the batch's range; keep the others."""
     kept_in_range = np.empty(batch[-1] - batch[0] + 1, np.int64)
     count, index = 0, batch[0]
@@ -386,7 +360,7 @@ def _keep_distinct_in_batch(planes, spans, distinct_from, similar_up_to, blocker
                 count += 1
             index += 1
         if not rejected[k]:
-            found = _find_similar(planes, spans, distinct_from, similar_up_to, row, kept_in_range, 0, count)
+            found = _find_similar(rows, spans, distinct_from, similar_up_to, row, kept_in_range[:count])
             if found >= 0:
                 rejected[k] = True
                 blockers[row] = found

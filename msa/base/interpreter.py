@@ -1,34 +1,16 @@
-"""The interpreter settings that programs with a GPU change for a whole process, and why.
+"""The thread switch interval, which is shortened for a whole process while it drives a GPU.
 
-Garbage collection is paused while large libraries are imported: their objects are never freed, and a sixth of
-the import time would be spent looking for garbage.
-
-The thread switch interval is shortened while a GPU is driven: a thread releases the interpreter lock at every
-kernel launch and waits up to this interval to get it back. With Python's default, that would be one launch
-every 5 ms while another thread works.
+A thread releases the interpreter lock at every kernel launch and waits up to this interval to get it back.
+With Python's default, that would be one launch every 5 ms while another thread works.
 """
 
 import contextlib
-import gc
 import sys
 import threading
 from collections.abc import Iterator
 
 _SWITCH_SECONDS = 1e-4
 """Thread switch interval while a GPU is driven."""
-
-
-@contextlib.contextmanager
-def without_collection() -> Iterator[None]:
-    """Pause garbage collection for imports, and exempt what they created from later collections."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-        gc.freeze()
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def drive_gpu() -> None:

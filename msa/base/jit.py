@@ -6,7 +6,6 @@ Modules with kernels do not import numba, which takes half a second, until a ker
 import functools
 import threading
 from collections.abc import Callable
-from importlib.util import find_spec
 from typing import Any
 
 _lock = threading.RLock()
@@ -53,17 +52,7 @@ class _Kernel:
 def _prepare_numba() -> Callable[..., Any]:
     """Import numba, let it call kernels within kernels, and return `numba.njit`."""
     from numba import extending, njit, types  # takes half a second
-    from numba.np import linalg
 
-    def refuse_blas() -> None:
-        raise ImportError("kernels use no matrix products")
-
-    # numba would import scipy.linalg, which takes 0.2 s, to find out whether it is there
-    ensure_blas, linalg.ensure_blas = linalg.ensure_blas, refuse_blas
-    from numba.np import arraymath  # calls `ensure_blas`
-
-    linalg.ensure_blas = ensure_blas
-    arraymath._HAVE_BLAS = find_spec("scipy") is not None
     extending.typeof_impl.register(_Kernel)(lambda called, _: types.Dispatcher(called.compiled()))
     decorator: Callable[..., Any] = njit
     return decorator

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -48,35 +49,24 @@ def check_sequences(arrays: SequenceArrays, manifest: DatabaseManifest, folder: 
         if first in (0, boundary):
             residues_before[first], previous = residues, 1
         lengths = arrays.lengths[first:last].astype(np.int64)
-        if int(lengths[0]) < previous or np.any(lengths[1:] < lengths[:-1]):
-            raise InputError("damaged database: lengths are not ascending", folder / LENGTHS)
+        ascend = int(lengths[0]) >= previous and bool(np.all(lengths[1:] >= lengths[:-1]))
+        _require(ascend, "lengths are not ascending", folder / LENGTHS)
         ends = (lengths + 3) & ~3
         np.cumsum(ends, out=ends)
         ends += end
         offsets = arrays.offsets[first:last]
-        if offsets[0] != end or not np.array_equal(offsets[1:], ends[:-1]):
-            raise InputError(
-                f"damaged database: the offsets of sequences {first} to {last - 1} do not follow from their "
-                f"lengths",
-                folder / OFFSETS,
-            )
+        follow = offsets[0] == end and np.array_equal(offsets[1:], ends[:-1])
+        reason = f"the offsets of sequences {first} to {last - 1} do not follow from their lengths"
+        _require(follow, reason, folder / OFFSETS)
         end, previous = int(ends[-1]), int(lengths[-1])
         residues += int(lengths.sum())
-    if end != len(arrays.residues):
-        raise InputError(
-            f"damaged database: the last sequence ends at byte {end} of {len(arrays.residues)} of {RESIDUES}",
-            folder / OFFSETS,
-        )
-    if residues != manifest.residues:
-        raise InputError(
-            f"damaged database: {residues} residues, and the manifest has {manifest.residues}",
-            folder / LENGTHS,
-        )
-    if clusters is not None and residues_before.get(boundary, residues) != clusters.residues:
-        raise InputError(
-            f"damaged database: the representatives do not have the manifest's {clusters.residues} residues",
-            folder / LENGTHS,
-        )
+    size = len(arrays.residues)
+    _require(end == size, f"the last sequence ends at byte {end} of {size} of {RESIDUES}", folder / OFFSETS)
+    reason = f"{residues} residues, and the manifest has {manifest.residues}"
+    _require(residues == manifest.residues, reason, folder / LENGTHS)
+    if clusters is not None:
+        reason = f"the representatives do not have the manifest's {clusters.residues} residues"
+        _require(residues_before.get(boundary, residues) == clusters.residues, reason, folder / LENGTHS)
 
 
 def check_headers(index: np.ndarray, size: int, folder: Path) -> None:
@@ -90,13 +80,9 @@ def check_headers(index: np.ndarray, size: int, folder: Path) -> None:
     Raises:
         InputError: the offsets are not ascending, or do not end at the end of the headers.
     """
-    if index[0] != 0 or index[-1] != size:
-        raise InputError(
-            f"damaged database: the last header ends at byte {index[-1]} of {size} of {HEADERS}",
-            folder / HEADER_INDEX,
-        )
-    if not _is_ascending(index):
-        raise InputError("damaged database: offsets are not ascending", folder / HEADER_INDEX)
+    reason = f"the last header ends at byte {index[-1]} of {size} of {HEADERS}"
+    _require(index[0] == 0 and index[-1] == size, reason, folder / HEADER_INDEX)
+    _require(_is_ascending(index), "offsets are not ascending", folder / HEADER_INDEX)
 
 
 def check_clusters(
@@ -115,20 +101,16 @@ def check_clusters(
     """
     summary = manifest.clusters
     assert summary is not None
-    if clusters[0] != 0 or clusters[-1] != len(members):
-        raise InputError(
-            f"damaged database: the last cluster ends at {clusters[-1]} of {len(members)} members",
-            folder / CLUSTERS,
-        )
-    if not _is_ascending(clusters) or int(np.diff(clusters).max()) + 1 != summary.largest:
-        raise InputError("damaged database: the sizes of clusters are wrong", folder / CLUSTERS)
+    reason = f"the last cluster ends at {clusters[-1]} of {len(members)} members"
+    _require(clusters[0] == 0 and clusters[-1] == len(members), reason, folder / CLUSTERS)
+    right = _is_ascending(clusters) and int(np.diff(clusters).max()) + 1 == summary.largest
+    _require(right, "the sizes of clusters are wrong", folder / CLUSTERS)
     first, end = summary.representatives, manifest.sequences
-    if len(members) and not (members.min() >= first and members.max() < end):
-        raise InputError(f"damaged database: a member is not in [{first}, {end})", folder / MEMBERS)
+    inside = not len(members) or (members.min() >= first and members.max() < end)
+    _require(inside, f"a member is not in [{first}, {end})", folder / MEMBERS)
     found = np.zeros(end - first, np.bool_)
     found[members - first] = True
-    if not found.all():
-        raise InputError("damaged database: a sequence is missing, another occurs twice", folder / MEMBERS)
+    _require(found.all(), "a sequence is missing, another occurs twice", folder / MEMBERS)
 
 
 def check_part_files(files: dict[str, np.ndarray], manifest: DatabaseManifest, folder: Path) -> None:
@@ -146,10 +128,10 @@ def check_part_files(files: dict[str, np.ndarray], manifest: DatabaseManifest, f
         (boundary, len(index), whole.representatives, whole.sequences),
     ):
         group = index[first:end]
-        if len(group) and not (group[0] >= low and group[-1] < high and np.all(group[1:] > group[:-1])):
-            raise InputError("damaged database: not ascending indices of the whole", folder / WHOLE_INDEX)
-    if not len(lengths) or lengths.min() < 1 or int(lengths.sum(dtype=np.int64)) != len(files[SAMPLE]):
-        raise InputError(f"damaged database: lengths that differ from {SAMPLE}", folder / SAMPLE_LENGTHS)
+        ascend = not len(group) or (group[0] >= low and group[-1] < high and np.all(np.diff(group) > 0))
+        _require(ascend, "not ascending indices of the whole", folder / WHOLE_INDEX)
+    agree = len(lengths) and lengths.min() >= 1 and int(lengths.sum(dtype=np.int64)) == len(files[SAMPLE])
+    _require(agree, f"lengths that differ from {SAMPLE}", folder / SAMPLE_LENGTHS)
 
 
 def check_small_files(files: dict[str, np.ndarray], manifest: DatabaseManifest, folder: Path) -> None:
@@ -188,6 +170,12 @@ def check_file(array: np.ndarray, sha256: str, path: Path) -> Iterator[int]:
         yield len(piece)
     if digest.hexdigest() != sha256:
         raise InputError("damaged: its SHA-256 differs from the manifest's", path)
+
+
+def _require(holds: Any, reason: str, path: Path) -> None:
+    """Raise InputError unless a condition holds."""
+    if not holds:
+        raise InputError(f"damaged database: {reason}", path)
 
 
 def _spans(*boundaries: int) -> Iterator[tuple[int, int]]:

@@ -241,38 +241,32 @@ def select_files(parts: dict[str, DatabaseFile], names: Sequence[str]) -> dict[s
 
 def _check_sizes(manifest: DatabaseManifest, path: Path) -> None:
     """Raise InputError if counts and sizes contradict each other."""
-    sequences = manifest.sequences
+    sequences, residues = manifest.sequences, manifest.residues
     expected = {OFFSETS: 8 * sequences, LENGTHS: 4 * sequences, HEADER_INDEX: 8 * (sequences + 1)}
     if manifest.clusters is not None:
         representatives = manifest.clusters.representatives
-        if not 1 <= representatives <= sequences:
-            raise InputError(
-                f"damaged manifest: {representatives} representatives of {sequences} sequences", path
-            )
+        reason = f"{representatives} representatives of {sequences} sequences"
+        _require(1 <= representatives <= sequences, reason, path)
         expected[CLUSTERS] = 8 * (representatives + 1)
         expected[MEMBERS] = 8 * (sequences - representatives)
     if (whole := manifest.whole) is not None:
-        if not (1 <= whole.part <= whole.parts and sequences <= whole.sequences <= _MAX_SPLIT_SEQUENCES):
-            raise InputError(
-                f"damaged manifest: part {whole.part} of {whole.parts} with {sequences} of {whole.sequences} "
-                "sequences",
-                path,
-            )
+        is_part = 1 <= whole.part <= whole.parts and sequences <= whole.sequences <= _MAX_SPLIT_SEQUENCES
+        counts = f"{sequences} of {whole.sequences} sequences"
+        _require(is_part, f"part {whole.part} of {whole.parts} with {counts}", path)
         expected[WHOLE_INDEX] = 8 * sequences
     for name, size in expected.items():
-        if manifest.files[name].bytes != size:
-            raise InputError(
-                f"damaged manifest: {name} has {manifest.files[name].bytes} bytes, {sequences} sequences "
-                f"need {size}",
-                path,
-            )
+        present = manifest.files[name].bytes
+        _require(present == size, f"{name} has {present} bytes, {sequences} sequences need {size}", path)
     padded = manifest.files[RESIDUES].bytes
-    if sequences < 1 or padded % 4 or not manifest.residues <= padded <= manifest.residues + 3 * sequences:
-        raise InputError(
-            f"damaged manifest: {sequences} sequences with {manifest.residues} residues cannot have "
-            f"{padded} bytes of residues",
-            path,
-        )
+    fits = sequences >= 1 and not padded % 4 and residues <= padded <= residues + 3 * sequences
+    counts = f"{sequences} sequences with {residues} residues"
+    _require(fits, f"{counts} cannot have {padded} bytes of residues", path)
+
+
+def _require(holds: bool, reason: str, path: Path) -> None:
+    """Raise InputError unless a condition holds."""
+    if not holds:
+        raise InputError(f"damaged manifest: {reason}", path)
 
 
 def part_name(part: int, parts: int) -> str:

@@ -19,29 +19,14 @@ ProfileCallback = Callable[[FastaRecord, QueryProfile, bool], None]
 """A callback with a query, the profile that it was searched with, and True if this is a family profile."""
 
 
-class EvalueFunction(Protocol):
-    """A callback that computes the E-values by which candidates are selected; called from several threads."""
+EvalueFunction = Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None], np.ndarray]
+"""A callback that returns the E-values by which candidates are selected, float64 [n], in any thread.
 
-    def __call__(
-        self,
-        queries: np.ndarray,
-        targets: np.ndarray,
-        scores: np.ndarray,
-        reversed_scores: np.ndarray | None = None,
-        /,
-    ) -> np.ndarray:
-        """Return E-values, float64 [n].
-
-        Without `Selection.max_aligned`, those up to `Selection.max_evalue` may be 0.
-
-        Args:
-            queries: int64 [n], index of the query of each candidate, ascending.
-            targets: int64 [n], target indices.
-            scores: int32 [n], half-bits.
-            reversed_scores: int32 [n], scores of the same targets against the reversed profile; None to
-                compute E-values without the correction that needs them.
-        """
-        ...
+Its arguments are, for each candidate, the index of its query, int64 [n], ascending; the index of its target,
+int64 [n]; its score, int32 [n], half-bits; and the score of the same target against the reversed profile,
+int32 [n], or None for E-values without the correction that needs it. Without `Selection.max_aligned`, those
+up to `Selection.max_evalue` may be 0.
+"""
 
 
 def evalues_of_passing(passes: np.ndarray) -> np.ndarray:

@@ -5,7 +5,7 @@ Target databases use `msa.io.fasta_blocks`, which is more tolerant and much fast
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
@@ -22,6 +22,7 @@ _LETTERS = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ")
 _NUCLEOTIDES = frozenset(NUCLEOTIDE_CODES.encode())
 _CHAIN_BREAK = b":"
 _STOP, _UNKNOWN = b"*", b"X"
+_CHAIN_LETTERS = _LETTERS | frozenset(_CHAIN_BREAK + _STOP)
 _WHITESPACE = b" \t\r\n\v\f"
 # characters that some program takes as the end of a line, and all other control characters but the tab
 _LINE_END = re.compile("[\n\v\f\r\x85\u2028\u2029]")
@@ -134,33 +135,17 @@ def read_nucleotides(stream: BinaryIO, name: str) -> Iterator[FastaRecord]:
     Raises:
         InputError: see `read_fasta`; also a letter that no nucleic acid has, or another declared molecule.
     """
-    header, first = "", 0
-    pieces: list[str] = []
 
-    def record() -> FastaRecord:
-        if not pieces:
-            raise InputError(f"no sequence after the header {('>' + header)[:60]!r}", name, first)
-        return FastaRecord(header, "".join(pieces).translate(TO_NUCLEOTIDES))
+    def letters_of(header: str, number: int) -> frozenset[int]:
+        declared = declared_molecule(header)
+        if declared is not None and declared.kind not in ("RNA", "a nucleic acid"):
+            raise InputError(f"{first_word(header)!r} is {declared.kind}, not RNA", name, number)
+        return _NUCLEOTIDES
 
-    for number, line in enumerate(stream, start=1):
-        if line.startswith(b">"):
-            if first:
-                yield record()
-            header, pieces, first = _header(line, name, number), [], number
-            declared = declared_molecule(header)
-            if declared is not None and declared.kind not in ("RNA", "a nucleic acid"):
-                raise InputError(f"{first_word(header)!r} is {declared.kind}, not RNA", name, number)
-            continue
-        residues = line.translate(None, _WHITESPACE).upper()
-        if residues and not first:
-            raise InputError(missing_header_reason(line.strip()), name, number)
-        if not _NUCLEOTIDES.issuperset(residues):
-            raise _invalid_line(line, name, number, nucleotides=True)
-        if residues:
-            pieces.append(residues.decode())
-    if not first:
-        raise InputError("empty file", name)
-    yield record()
+    for header, line, letters in _read_lines(stream, name, letters_of):
+        if not letters:
+            raise _no_sequence(header, name, line)
+        yield FastaRecord(header, letters.decode().translate(TO_NUCLEOTIDES))
 
 
 def read_fasta(path: str | os.PathLike[str]) -> Iterator[FastaRecord]:
@@ -185,27 +170,41 @@ def read_fasta(path: str | os.PathLike[str]) -> Iterator[FastaRecord]:
 
 def read_records(stream: BinaryIO, name: str) -> Iterator[FastaRecord]:
     """Read records from decompressed content, called `name` in errors; see `read_fasta`."""
+    for header, line, letters in _read_lines(stream, name, _letters_of):
+        yield from _records(header, letters, name, line)
+
+
+def _read_lines(
+    stream: BinaryIO, name: str, letters_of: Callable[[str, int], frozenset[int] | None]
+) -> Iterator[tuple[str, int, bytes]]:
+    """Yield the header of each record, its line, and the upper-case letters of the other lines.
+
+    Args:
+        stream: decompressed content.
+        name: its name in errors.
+        letters_of: returns the letters that a record may have, given its header and line; None for any.
+    """
     header: str | None = None
-    header_line, is_protein = 0, True
+    header_line, allowed = 0, None
     pieces: list[bytes] = []
     for number, line in enumerate(stream, start=1):
         if line.startswith(b">"):
             if header is not None:
-                yield from _records(header, pieces, name, header_line)
+                yield header, header_line, b"".join(pieces)
             header, header_line, pieces = _header(line, name, number), number, []
-            is_protein = _is_protein(header)
+            allowed = letters_of(header, number)
             continue
         residues = line.translate(None, _WHITESPACE).upper()
         if not residues:
             continue
         if header is None:
             raise InputError(missing_header_reason(line.strip()), name, number)
-        if is_protein and not _LETTERS.issuperset(residues.translate(None, _CHAIN_BREAK + _STOP)):
-            raise _invalid_line(line, name, number)
+        if allowed is not None and not allowed.issuperset(residues):
+            raise _invalid_line(line, name, number, allowed)
         pieces.append(residues)
     if header is None:
         raise InputError("empty file", name)
-    yield from _records(header, pieces, name, header_line)
+    yield header, header_line, b"".join(pieces)
 
 
 def _header(line: bytes, name: str, number: int) -> str:
@@ -214,29 +213,34 @@ def _header(line: bytes, name: str, number: int) -> str:
     return clean_header(line[1:].decode("utf-8", "replace"))
 
 
-def _invalid_line(line: bytes, name: str, number: int, nucleotides: bool = False) -> InputError:
+def _invalid_line(line: bytes, name: str, number: int, letters: frozenset[int]) -> InputError:
     """Return the error for the first character of a line that is not a residue."""
-    letters = _NUCLEOTIDES if nucleotides else _LETTERS | frozenset(_CHAIN_BREAK + _STOP)
     allowed = letters | frozenset(_WHITESPACE)
     for position, byte in enumerate(line):
         if bytes([byte]).upper()[0] not in allowed:
-            return InputError(invalid_residue_reason(byte, nucleotides), name, number, position + 1)
+            reason = invalid_residue_reason(byte, letters is _NUCLEOTIDES)
+            return InputError(reason, name, number, position + 1)
     raise AssertionError("called for a line without an invalid character")
 
 
-def _is_protein(header: str) -> bool:
-    """Return False if a record's header says that its lines need not be residue letters."""
+def _no_sequence(header: str, name: str, line: int) -> InputError:
+    return InputError(f"no sequence after the header {('>' + header)[:60]!r}", name, line)
+
+
+def _letters_of(header: str, number: int) -> frozenset[int] | None:
+    """Return None if a record's header says that its lines need not be residue letters."""
     declared = declared_molecule(header)
-    return not is_annotation(header) and (declared is None or declared.kind == PROTEIN)
+    is_protein = not is_annotation(header) and (declared is None or declared.kind == PROTEIN)
+    return _CHAIN_LETTERS if is_protein else None
 
 
-def _records(header: str, pieces: list[bytes], name: str, line: int) -> Iterator[FastaRecord]:
-    """Yield the record of a header and its lines, unless these are annotations."""
+def _records(header: str, content: bytes, name: str, line: int) -> Iterator[FastaRecord]:
+    """Yield the record of a header and its letters, unless these are annotations."""
     if is_annotation(header):
         return
-    letters, stop_codons = _replace_stop_codons(b"".join(pieces))
+    letters, stop_codons = _replace_stop_codons(content)
     if not letters:
-        raise InputError(f"no sequence after the header {('>' + header)[:60]!r}", name, line)
+        raise _no_sequence(header, name, line)
     yield make_record(header, letters.decode("ascii", "replace"), stop_codons, name, line)
 
 
@@ -278,7 +282,7 @@ def clean_sequence(text: str, name: str, line: int) -> tuple[str, int]:
     # letters of other alphabets would become several bytes, none of them a residue letter
     raw = "".join(text.split()).encode("utf-8", "replace").upper()
     for byte in raw:
-        if byte not in _LETTERS and byte not in _CHAIN_BREAK + _STOP:
+        if byte not in _CHAIN_LETTERS:
             raise InputError(invalid_residue_reason(byte), name, line)
     letters, stop_codons = _replace_stop_codons(raw)
     if not letters:

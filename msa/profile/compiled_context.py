@@ -31,16 +31,10 @@ def add_changes(embedding, bias, output, codes, log_odds):  # type: ignore[no-un
     for position in range(len(log_odds)):
         for k in range(_HIDDEN):
             hidden[k] = bias[k]
-        for offset in range(0, _WINDOW, 7):
-            a = embedding[offset, codes[position + offset]]
-            b = embedding[offset + 1, codes[position + offset + 1]]
-            c = embedding[offset + 2, codes[position + offset + 2]]
-            d = embedding[offset + 3, codes[position + offset + 3]]
-            e = embedding[offset + 4, codes[position + offset + 4]]
-            f = embedding[offset + 5, codes[position + offset + 5]]
-            g = embedding[offset + 6, codes[position + offset + 6]]
+        for offset in range(_WINDOW):
+            row = embedding[offset, codes[position + offset]]
             for k in range(_HIDDEN):
-                hidden[k] += a[k] + b[k] + c[k] + d[k] + e[k] + f[k] + g[k]
+                hidden[k] += row[k]
         count = 0
         for k in range(_HIDDEN):
             units[count], active[count] = k, hidden[k]

@@ -9,7 +9,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
 from queue import SimpleQueue
-from typing import Any, Protocol, TypeVar
 
 from msa.database.database import TargetDatabase
 from msa.engines.engine import Engine, ProfileCallback
@@ -28,17 +27,6 @@ each takes a second of CPU time to start."""
 _MAX_FAMILY_THREADS = 8
 """Maximum number of threads that update families; more of them would hold the interpreter lock for so long
 that a GPU has to wait."""
-
-
-class _Task(Protocol):
-    """Something that a future belongs to."""
-
-    @property
-    def future(self) -> "Future[Any]":
-        """The future."""
-
-
-T = TypeVar("T", bound=_Task)
 
 
 @dataclass(frozen=True)
@@ -303,17 +291,17 @@ class _Iterations:
         return initial_profile(self._queries[k], self._search.settings)
 
 
-def in_order_of_completion(started: Sequence[T], others: Iterable[T]) -> Iterator[T]:
-    """Yield tasks as soon as their futures are done.
+def in_order_of_completion(started: Sequence[_Update], others: Iterable[_Update]) -> Iterator[_Update]:
+    """Yield updates as soon as their futures are done.
 
     Args:
         started: the first tasks.
         others: further tasks, which start when they are taken; a thread takes all of them. An error of this
             iterable is raised here.
     """
-    completed: SimpleQueue[T | None] = SimpleQueue()
+    completed: SimpleQueue[_Update | None] = SimpleQueue()
 
-    def watch(task: T) -> None:
+    def watch(task: _Update) -> None:
         task.future.add_done_callback(lambda done: completed.put(task))
 
     def start_others() -> int:

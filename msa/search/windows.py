@@ -63,10 +63,17 @@ def best_hits(
 
 @dataclass(frozen=True)
 class _Origin:
-    """The original query of a query of the wrapped engine, which is either the same or one of its windows."""
+    """The original query of a query of the wrapped engine, which is either the same or one of its windows.
+
+    Args:
+        index: number of the original query.
+        windows: number of its windows.
+        first: number of the wrapped engine's query that is the same.
+    """
 
     index: int
     windows: int
+    first: int
 
 
 @dataclass(frozen=True)
@@ -116,7 +123,7 @@ class WindowedEngine(EngineWrapper):
         def queries_and_windows() -> Iterator[QueryProfile]:
             for index, query in enumerate(queries):
                 starts = window_starts(len(query.codes))
-                origins.extend([_Origin(index, len(starts))] * (1 + len(starts)))
+                origins.extend([_Origin(index, len(starts), len(origins))] * (1 + len(starts)))
                 if starts:
                     long_queries[index] = query
                 yield query
@@ -202,16 +209,9 @@ def _scaled_progress(
     if progress is None:
         return None
 
-    counted, targets_of_counted = 0, 0.0
-
     def scaled(pairs: int) -> None:
-        nonlocal counted, targets_of_counted
-        finished, remaining = divmod(pairs, max(1, targets))
-        targets_of_counted += sum(targets / (1 + origin.windows) for origin in origins[counted:finished])
-        counted = finished
-        done = targets_of_counted
-        if remaining:
-            done += remaining / (1 + origins[finished].windows)
-        progress(round(done))
+        # of the query that was filtered last
+        origin = origins[max(0, -(-pairs // max(1, targets)) - 1)]
+        progress(round(origin.index * targets + (pairs - origin.first * targets) / (1 + origin.windows)))
 
     return scaled

@@ -5,9 +5,10 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import as_completed
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -122,22 +123,11 @@ def write_library(
     check_output(final, settings.overwrite, is_library, "structure library")
     final.parent.mkdir(parents=True, exist_ok=True)
     with temporary_folder(final.parent / f"{final.name}.batches") as folder:
-        paths: list[Path] = []
-        for batch in _batches(chains):
+        remaining, paths = iter(chains), list[Path]()
+        while batch := list(islice(remaining, _CHAINS_PER_BATCH)):
             paths.append(folder / f"{len(paths)}.json")
             _write_batch(batch, {}, {}, paths[-1], settings)
         return _merge(paths, final, settings, sources)
-
-
-def _batches(chains: Iterable[TemplateChain]) -> Iterator[list[TemplateChain]]:
-    batch: list[TemplateChain] = []
-    for chain in chains:
-        batch.append(chain)
-        if len(batch) == _CHAINS_PER_BATCH:
-            yield batch
-            batch = []
-    if batch:
-        yield batch
 
 
 def _batch_key(files: Sequence[tuple[Path, str]], settings: LibrarySettings) -> str:

@@ -94,21 +94,15 @@ class StructureLibrary:
                 size = (folder / name).stat().st_size
             except FileNotFoundError:
                 raise InputError("damaged structure library: this part is missing", folder / name) from None
-            if size != part.bytes:
-                raise InputError(
-                    f"damaged structure library: {size} bytes instead of {part.bytes}", folder / name
-                )
+            _require(size == part.bytes, f"{size} bytes instead of {part.bytes}", folder / name)
         database = TargetDatabase.open(folder / SEQUENCES)
         index = np.memmap(folder / COORDINATE_INDEX, "<i8", mode="r").view(np.ndarray)
         coordinates = np.memmap(folder / COORDINATES, np.uint8, mode="r").view(np.ndarray)
-        if len(database) != manifest.chains or len(index) != manifest.chains + 1:
-            raise InputError(
-                f"damaged structure library: {len(database)} sequences and {len(index) - 1} sets of "
-                f"coordinates for {manifest.chains} chains",
-                folder,
-            )
-        if index[0] != 0 or index[-1] != len(coordinates) or np.any(np.diff(index) < 0):
-            raise InputError("damaged structure library: its offsets are wrong", folder / COORDINATE_INDEX)
+        counts = f"{len(database)} sequences and {len(index) - 1} sets of coordinates"
+        agree = len(database) == manifest.chains and len(index) == manifest.chains + 1
+        _require(agree, f"{counts} for {manifest.chains} chains", folder)
+        ascending = index[0] == 0 and index[-1] == len(coordinates) and bool(np.all(np.diff(index) >= 0))
+        _require(ascending, "its offsets are wrong", folder / COORDINATE_INDEX)
         return cls(folder, manifest, database, coordinates, index)
 
     def __len__(self) -> int:
@@ -170,6 +164,12 @@ class StructureLibrary:
             if progress is not None:
                 progress(done, total)
         self.database.verify(None if progress is None else lambda read, _: progress(done + read, total))
+
+
+def _require(holds: bool, reason: str, path: Path) -> None:
+    """Raise InputError unless a condition holds."""
+    if not holds:
+        raise InputError(f"damaged structure library: {reason}", path)
 
 
 def parse_header(header: str) -> tuple[str, str | None, str]:

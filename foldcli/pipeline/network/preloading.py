@@ -12,7 +12,6 @@ from foldcli.pipeline.prepare.sampling_process import prepare_features
 from foldcli.pipeline.processes.background import run_in_background
 from foldcli.process_state import set_triton_cache_folder
 from msa.base.hardware import gpu_numbers
-from msa.base.interpreter import without_collection
 from msa.gpu.device.opening import create_context
 
 
@@ -21,8 +20,7 @@ def start_worker(device: str, source: Source) -> None:
     set_triton_cache_folder()
     if device != "cpu":
         run_in_background(lambda: _open_gpu(device))
-    with without_collection():
-        family_of(source).import_libraries()
+    family_of(source).import_libraries()
 
 
 def start_preloading(device: str, source: Source) -> "Future[object] | None":

@@ -32,7 +32,6 @@ from foldcli.pipeline.processes.worker_pool import WORKER_OPTIONS
 from foldcli.process_state import set_triton_cache_folder
 from model.parallel.rank_assignment import RankAssignment
 from msa.base.hardware import gpu_numbers
-from msa.base.interpreter import without_collection
 from msa.base.services.pool import CALLS
 from msa.base.services.service import Service
 
@@ -153,8 +152,8 @@ def start(
     threads = processes.rank_threads
     rank_processes = None if threads is None else RankProcesses(options, threads, sources[0])
     arrays = start_preloading(options.device, sources[0]) if preload and not workers else None
-    with without_collection():
-        import torch  # noqa: F401
+    import torch  # noqa: F401
+
     log_time_since_start("torch is imported")
     networks = {} if networks is None else networks
     return Startup(sources, arrays, compilation, workers, rank_processes, sampling, networks)

@@ -15,7 +15,6 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from msa.alphabet import LETTER_BITS
 from msa.base.threads import chunks_of_equal_work, run_in_threads
 from msa.database.sequence_arrays import SequenceArrays
 from msa.engines.pair_statistics import PairStatistics
@@ -104,19 +103,14 @@ def _forward_scores(
     windows: np.ndarray,
     threads: int,
 ) -> np.ndarray:
-    """Compute Forward scores, float64 [n, 2], for the queries and the reversed queries, in nats.
-
-    Copies of a window have the same scores, which are computed once.
-    """
+    """Compute Forward scores, float64 [n, 2], for the queries and the reversed queries, in nats."""
     from msa.search.scoring import kernels  # imports numba
 
     used, owners = np.unique(queries, return_inverse=True)
     codes = [profiles[query].codes for query in used.tolist()]
     ends = np.cumsum([len(each) for each in codes])
     spans = np.stack([np.concatenate([[0], ends[:-1]]), ends], axis=1)[owners]
-    computed, copies = np.unique(_first_copies(targets.residues, windows, owners), return_inverse=True)
-    windows, spans = windows[computed], spans[computed]
-    scores, tables, letters = np.empty((len(computed), 2)), context_tables(), np.concatenate(codes)
+    scores, tables, letters = np.empty((len(windows), 2)), context_tables(), np.concatenate(codes)
 
     def compute(first: int, end: int) -> None:
         kernels.fill_forward_scores(
@@ -126,28 +120,7 @@ def _forward_scores(
 
     cells = (windows[:, 2] - windows[:, 1]) * (spans[:, 1] - spans[:, 0])
     run_in_threads(compute, chunks_of_equal_work(cells, _CHUNK_CELLS), threads)
-    return np.round(scores, _DECIMALS)[copies]
-
-
-def _first_copies(residues: np.ndarray, windows: np.ndarray, owners: np.ndarray) -> np.ndarray:
-    """Return the index of the first window of the same query, int64 [n], with the residues of each window.
-
-    Args:
-        residues: uint8, residue bytes of the database.
-        windows: see `_windows`.
-        owners: int64 [n], query of each window.
-    """
-    seen: dict[tuple[int, int, int, bytes], int] = {}
-    return np.array(
-        [
-            seen.setdefault(
-                (owner, first - start, end - start, (residues[start:end_read] & LETTER_BITS).tobytes()), k
-            )
-            for k, (owner, (start, first, end, end_read)) in enumerate(
-                zip(owners.tolist(), windows.tolist(), strict=True)
-            )
-        ]
-    )
+    return np.round(scores, _DECIMALS)
 
 
 @functools.cache

@@ -7,128 +7,58 @@ registers.
 """
 
 import math
-from typing import Any
 
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.core import cgutils
-from numba.core.base import BaseContext
-from numba.core.typing.templates import Signature
-from numba.extending import intrinsic
 
 from msa.alphabet import LETTER_BITS, LETTERS, X
 from msa.base.jit import kernel
-from msa.cpu.simd import I64, array_address
+from msa.database.vector_lanes import last, load, shift_1, shift_2, shift_4, splat, store
 from msa.profile.compiled_context import fill_profile
 
 LANES = 8
 """Columns that are computed at once."""
 
-_DOUBLE, _I32 = ir.DoubleType(), ir.IntType(32)
-_VECTOR = ir.VectorType(_DOUBLE, LANES)
-_VECTOR_BYTES = 8 * LANES
 _ROWS_BETWEEN_CHECKS = 16
 """Rows after which sums are scaled if they are large. They grow by less than 2⁸ per row."""
 _LARGE = 2.0**200
 
 
-def _splat(builder: ir.IRBuilder, value: ir.Value) -> ir.Value:
-    """Return a vector whose lanes all hold a value."""
-    first = builder.insert_element(ir.Constant(_VECTOR, ir.Undefined), value, ir.Constant(_I32, 0))
-    return builder.shuffle_vector(first, first, ir.Constant(ir.VectorType(_I32, LANES), [0] * LANES))
-
-
-def _shift(builder: ir.IRBuilder, before: ir.Value, vector: ir.Value, lanes: int) -> ir.Value:
-    """Move each lane up by `lanes`; the first ones become the last ones of the vector before."""
-    order = ir.Constant(ir.VectorType(_I32, LANES), [LANES - lanes + k for k in range(LANES)])
-    return builder.shuffle_vector(before, vector, order)
-
-
-def _vectors_at(builder: ir.IRBuilder, address: ir.Value, index: ir.Value, count: int) -> list[ir.Value]:
-    """Return pointers to the `count` vectors of one item of an array, given the array's address."""
-    first = builder.add(address, builder.mul(index, ir.Constant(I64, count * _VECTOR_BYTES)))
-    offsets = [ir.Constant(I64, k * _VECTOR_BYTES) for k in range(count)]
-    return [builder.inttoptr(builder.add(first, offset), _VECTOR.as_pointer()) for offset in offsets]
-
-
-def _next_row_typing(typingctx, weights, cells, sums, start, gap_open, gap_extend):  # type: ignore[no-untyped-def]
-    """Define an intrinsic that adds one row to the matrix.
+@kernel
+def _add_row(weights, cells, sums, start, gap_open, powers):  # type: ignore[no-untyped-def]
+    """Add one row to the matrix.
 
     Args:
-        typingctx: numba's typing context.
         weights: float64 [vectors, 8], contiguous: of the row's residue at each column.
         cells: float64 [vectors, 3, 8], contiguous, updated from the previous row to this one: the sums of the
             weights of all alignments that end in each column, with a pair or a gap; those that end with a
             pair; and those that end with a residue of the row opposite a gap.
         sums: float64 [8], updated: the weights of alignments that end with a pair are added.
-        start: float64, the weight of an alignment without pairs.
-        gap_open: float64, weight of a gap's first residue.
-        gap_extend: float64, weight of each further residue.
-
-    Returns:
-        The intrinsic's signature and code generator.
+        start: weight of an alignment without pairs.
+        gap_open: weight of a gap's first residue.
+        powers: float64 [8], powers of the weight of each further residue, from the first on.
     """
-    number = types.float64
-    signature = types.void(weights, cells, sums, number, number, number)
-
-    def codegen(
-        context: BaseContext, builder: ir.IRBuilder, signature: Signature, arguments: list[ir.Value]
-    ) -> ir.Value:
-        address_of_weights, address_of_cells, address_of_sums = (
-            array_address(context, builder, signature.args[k], arguments[k]) for k in range(3)
-        )
-        extend = arguments[5]
-        starting, opening, extending = (_splat(builder, each) for each in arguments[3:])
-        powers = [extend]
-        while len(powers) < LANES:
-            powers.append(builder.fmul(powers[-1], extend))
-        shifts = [(lanes, _splat(builder, powers[lanes - 1])) for lanes in (1, 2, 4)]
-        of_carried: ir.Value = ir.Constant(_VECTOR, ir.Undefined)
-        for k, power in enumerate(powers):
-            of_carried = builder.insert_element(of_carried, power, ir.Constant(_I32, k))
-        zero = ir.Constant(_VECTOR, [ir.Constant(_DOUBLE, 0.0)] * LANES)
-
-        def variable(initial: ir.Value) -> ir.Value:
-            slot = cgutils.alloca_once(builder, initial.type)
-            builder.store(initial, slot)
-            return slot
-
-        def multiply_add(sum_: ir.Value, x: ir.Value, y: ir.Value) -> ir.Value:
-            return builder.fadd(sum_, builder.fmul(x, y))
-
-        (sums_at,) = _vectors_at(builder, address_of_sums, ir.Constant(I64, 0), 1)
-        total = variable(builder.load(sums_at, align=8))
-        last_above, last_pairs, carried = variable(zero), variable(zero), variable(ir.Constant(_DOUBLE, 0.0))
-        shape = context.make_array(signature.args[1])(context, builder, arguments[1]).shape
-        with cgutils.for_range(builder, cgutils.unpack_tuple(builder, shape)[0]) as loop:
-            pointers = _vectors_at(builder, address_of_cells, loop.index, 3)
-            above, above_pairs, above_gaps = (builder.load(each, align=8) for each in pointers)
-            (weights_at,) = _vectors_at(builder, address_of_weights, loop.index, 1)
-            diagonal = _shift(builder, builder.load(last_above), above, 1)
-            pairs = builder.fmul(builder.load(weights_at, align=8), builder.fadd(starting, diagonal))
-            gaps = multiply_add(builder.fmul(opening, above_pairs), extending, above_gaps)
-            # columns opposite gaps
-            columns = builder.fmul(opening, _shift(builder, builder.load(last_pairs), pairs, 1))
-            for lanes, power in shifts:
-                columns = multiply_add(columns, power, _shift(builder, zero, columns, lanes))
-            before, last = builder.load(carried), ir.Constant(_I32, LANES - 1)
-            builder.store(multiply_add(builder.extract_element(columns, last), powers[-1], before), carried)
-            columns = multiply_add(columns, of_carried, _splat(builder, before))
-            builder.store(above, last_above)
-            builder.store(pairs, last_pairs)
-            builder.store(builder.fadd(builder.load(total), pairs), total)
-            for value, pointer in zip(
-                (builder.fadd(builder.fadd(pairs, gaps), columns), pairs, gaps), pointers, strict=True
-            ):
-                builder.store(value, pointer, align=8)
-        builder.store(builder.load(total), sums_at, align=8)
-        return context.get_dummy_value()
-
-    return signature, codegen
-
-
-_next_row: Any = intrinsic(_next_row_typing)
+    starting, opening, extending = splat(start), splat(gap_open), splat(powers[0])
+    extending_2, extending_4, of_carried = splat(powers[1]), splat(powers[3]), load(powers, 0)
+    zero = splat(0.0)
+    last_above, last_pairs, sum_, carried = zero, zero, load(sums, 0), 0.0
+    for column in range(0, weights.size, LANES):
+        at = 3 * column
+        above, above_pairs, above_gaps = load(cells, at), load(cells, at + LANES), load(cells, at + 2 * LANES)
+        pairs = load(weights, column) * (starting + shift_1(last_above, above))
+        gaps = opening * above_pairs + extending * above_gaps
+        # columns opposite gaps
+        columns = opening * shift_1(last_pairs, pairs)
+        columns = columns + extending * shift_1(zero, columns)
+        columns = columns + extending_2 * shift_2(zero, columns)
+        columns = columns + extending_4 * shift_4(zero, columns)
+        before = splat(carried)
+        carried = last(columns) + powers[LANES - 1] * carried
+        columns = columns + of_carried * before
+        store(pairs + gaps + columns, cells, at)
+        store(pairs, cells, at + LANES)
+        store(gaps, cells, at + 2 * LANES)
+        last_above, last_pairs, sum_ = above, pairs, sum_ + pairs
+    store(sum_, sums, 0)
 
 
 @kernel
@@ -143,10 +73,13 @@ def forward_score(weights, letters, is_reversed, gap_open, gap_extend):  # type:
         gap_extend: weight of each further residue.
     """
     cells, sums = np.zeros((weights.shape[1], 3, LANES)), np.zeros(LANES)
+    powers = np.full(LANES, gap_extend)
+    for k in range(1, LANES):
+        powers[k] = powers[k - 1] * gap_extend
     start, scale = 1.0, 0
     for row in range(len(letters)):
         letter = letters[len(letters) - 1 - row] if is_reversed else letters[row]
-        _next_row(weights[letter], cells, sums, start, gap_open, gap_extend)
+        _add_row(weights[letter], cells, sums, start, gap_open, powers)
         if row % _ROWS_BETWEEN_CHECKS == 0 and _sum(sums) > _LARGE:
             # powers of two change no digits
             cells /= _LARGE

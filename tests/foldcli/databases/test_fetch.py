@@ -13,8 +13,6 @@ import pytest
 from features.templates.library.library import StructureLibrary
 from foldcli.databases.fetch import DatabaseFetch, fetch_database
 from foldcli.databases.sources import BUILT_IN, read_sources
-from foldcli.params.fetch import FetchReporter
-from foldcli.progress import progress_bar
 from msa.base.errors import InputError, MissingError
 from msa.database.build import BuildSettings
 from msa.database.database import TargetDatabase
@@ -203,12 +201,11 @@ def test_disk_space_is_checked_first(
     )
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr("shutil.disk_usage", lambda path: usage(0, 0, (64 << 20) + 5 * len(fasta) - 1))
-    reporter = FetchReporter(lambda line: None, lambda title: progress_bar(title, "B"))
     with pytest.raises(MissingError, match=r"need about 64\.9 MB of disk space, and 64\.\d MB are free"):
-        fetch_database(settings, reporter)
+        fetch_database(settings)
     assert not list(tmp_path.glob("db*"))
     monkeypatch.setattr("shutil.disk_usage", lambda path: usage(0, 0, (64 << 20) + 5 * len(fasta)))
-    assert fetch_database(settings, reporter).sequences == 1500
+    assert fetch_database(settings).sequences == 1500
 
 
 def test_the_table_and_its_extension(tmp_path: Path) -> None:

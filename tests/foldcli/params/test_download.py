@@ -16,17 +16,19 @@ from tests.foldcli.params.mirror import Mirror, start_proxy
 class Fetcher:
     """Runs downloads from the server to one partial file, and collects their reports."""
 
-    def __init__(self, mirror: Mirror, path: Path) -> None:
-        self.mirror, self.part = mirror, PartialFile(path)
-        self.notices: list[str] = []
+    def __init__(self, mirror: Mirror, path: Path, log: pytest.LogCaptureFixture) -> None:
+        self.mirror, self.part, self._log = mirror, PartialFile(path), log
         self.progress: list[tuple[int, int | None]] = []
         self.needed_space: list[int] = []
 
     def __call__(self, retries: int = 0, url: str = "") -> RemoteFile:
         progress: Callable[[int, int | None], None] = lambda *now: self.progress.append(now)  # noqa: E731
         url = url or self.mirror.url
-        notify, check_space = self.notices.append, self.needed_space.append
-        return Download(url, self.part, check_space, notify, progress, retries).run()
+        return Download(url, self.part, self.needed_space.append, progress, retries).run()
+
+    @property
+    def notices(self) -> list[str]:
+        return self._log.messages
 
     def assert_whole(self) -> None:
         assert self.part.path.read_bytes() == self.mirror.content
@@ -34,8 +36,8 @@ class Fetcher:
 
 
 @pytest.fixture
-def fetch(mirror: Mirror, tmp_path: Path) -> Fetcher:
-    return Fetcher(mirror, tmp_path / "a.part")
+def fetch(mirror: Mirror, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> Fetcher:
+    return Fetcher(mirror, tmp_path / "a.part", caplog)
 
 
 def test_whole_file_is_downloaded_once(fetch: Fetcher, mirror: Mirror) -> None:

@@ -11,9 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from foldcli.params import download
+from foldcli.params import fetch as fetch_module
 from foldcli.params.archive import expected_sha256
 from foldcli.params.download import Unreachable
-from foldcli.params.fetch import FetchReporter, FetchSettings, fetch
+from foldcli.params.fetch import FetchSettings, fetch
 from foldcli.params.parameters import (
     SUFFIXES_BY_WHICH,
     archive_url,
@@ -35,17 +37,28 @@ FILE = "params_model_3_ptm.npz"
 class Fetcher:
     """Fetches model 3 from the server into a folder, and collects the reports."""
 
-    def __init__(self, mirror: Mirror, folder: Path) -> None:
+    def __init__(
+        self,
+        mirror: Mirror,
+        folder: Path,
+        log: pytest.LogCaptureFixture,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
         self.settings = FetchSettings(folder, "ptm", (3,), mirror.url, None, None, 0, False)
-        self.notices: list[str] = []
+        self._log = log
+        for module in (fetch_module, download):
+            monkeypatch.setattr(module, "progress_bar", self._progress_bar)
         self.bars: dict[str, tuple[int, int | None]] = {}
 
     def __call__(self, **changed: object) -> list[Path]:
-        reporter = FetchReporter(self.notices.append, self._progress_bar)
-        return fetch(replace(self.settings, **changed), reporter)  # type: ignore[arg-type]
+        return fetch(replace(self.settings, **changed))  # type: ignore[arg-type]
+
+    @property
+    def notices(self) -> list[str]:
+        return self._log.messages
 
     @contextmanager
-    def _progress_bar(self, title: str) -> Iterator[Progress]:
+    def _progress_bar(self, title: str, unit: str) -> Iterator[Progress]:
         def progress(done: int, total: int | None) -> None:
             self.bars[title] = done, total
 
@@ -59,9 +72,15 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def fetcher(mirror: Mirror, small_archive: bytes, folder: Path) -> Fetcher:
+def fetcher(
+    mirror: Mirror,
+    small_archive: bytes,
+    folder: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Fetcher:
     mirror.content = small_archive
-    return Fetcher(mirror, folder)
+    return Fetcher(mirror, folder, caplog, monkeypatch)
 
 
 def names(folder: Path) -> set[str]:

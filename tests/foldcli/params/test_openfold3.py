@@ -1,11 +1,9 @@
 """Import, download and discovery of OpenFold3's parameters, with checkpoints of small networks."""
 
-import contextlib
 import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,7 +12,7 @@ from click.testing import CliRunner
 
 from foldcli.cli import cli
 from foldcli.errors import exit_code_of
-from foldcli.params.fetch import WORK_FOLDER, FetchReporter
+from foldcli.params.fetch import WORK_FOLDER
 from foldcli.params.openfold3 import (
     PUBLISHED,
     AllAtomParameters,
@@ -40,11 +38,6 @@ def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         return save(fake_tensors(shallow(config)), folder / f"{name}.pt")
 
     return {"openbind": write("mine", OPENBIND), "p2": write("old one", P2)}
-
-
-@contextlib.contextmanager
-def no_bar(title: str) -> Iterator[Callable[[int, int | None], None]]:
-    yield lambda done, total: None
 
 
 def sha256(path: Path) -> str:
@@ -145,22 +138,20 @@ def test_damaged_manifests_are_named(imported: dict[str, AllAtomParameters], tmp
 
 
 def test_downloads_are_resumed_and_imported(
-    mirror: Mirror, checkpoints: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    mirror: Mirror, checkpoints: dict[str, Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    notes: list[str] = []
-    reporter = FetchReporter(notes.append, no_bar)
     mirror.content = checkpoints["openbind"].read_bytes()
     mirror.drops = [len(mirror.content) // 2]
-    made = fetch_parameters(OPENBIND.name, tmp_path, reporter, mirror.url)
+    made = fetch_parameters(OPENBIND.name, tmp_path, mirror.url)
     assert (made.name, made.variant, made.source) == (OPENBIND.name, "openbind", f"{OPENBIND.name}.pt")
-    assert "not known" in notes[0] and len(mirror.requests) == 2
+    assert "not known" in caplog.messages[0] and len(mirror.requests) == 2
     assert find_parameters(tmp_path) == made
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         made.file.with_suffix(".json").name,
         made.file.name,
     ]
     with pytest.raises(ParametersError, match=r"the one published is af09.*; the download was removed"):
-        fetch_parameters(P2.name, tmp_path, reporter, mirror.url)
+        fetch_parameters(P2.name, tmp_path, mirror.url)
     assert not (tmp_path / WORK_FOLDER).exists()
 
 

@@ -12,7 +12,7 @@ from foldcli.server import server as server_module
 from foldcli.server.client import RemoteSearcher
 from foldcli.server.protocol import Hello
 from foldcli.server.scheduler import HitStream, Scheduler
-from foldcli.server.server import Server, ServerSettings
+from foldcli.server.server import Server
 from foldcli.server.socket_file import open_listener
 from msa.hits.hits import Hits
 from msa.hits.search_settings import SearchSettings
@@ -32,7 +32,7 @@ def path(tmp_path: Path) -> Iterator[Path]:
     path = tmp_path / "s.sock"
     scheduler = Scheduler(_search, lambda: None)
     hello = Hello("db", 1, 3, {"residues.u8": "0"}, "cpu", 1 << 20, 1000)
-    server = Server(hello, scheduler, ServerSettings(1, 5.0))
+    server = Server(hello, scheduler, 1, 5.0)
     listener = open_listener(path)
     threads = [Thread(target=scheduler.run), Thread(target=server.run, args=(listener, listener.close))]
     for thread in threads:

@@ -14,8 +14,6 @@ from msa.alignments.files import read_alignment
 from msa.alignments.row_filter import (
     NO_RESIDUE,
     ROW_CODES,
-    _residue_spans,
-    _select_in_order,
     filter_rows,
     max_identity_percent,
     scores_with_query,
@@ -65,10 +63,9 @@ def filter_in_hhfilters_order(letters: np.ndarray, criteria: AlignmentFilter) ->
     """Filter rows with ties between equally long rows broken as in hhfilter; return a mask, bool [n]."""
     codes = ROW_CODES[encode(letters.tobytes()).reshape(letters.shape)]
     rows = np.where(codes < 20, codes, NO_RESIDUE).astype(np.uint8)
-    spans = _residue_spans(rows)
     allowed = similar_to_query(codes, criteria)
-    order = _quicksort_by_length(spans[:, 2])
-    return _select_in_order(rows, allowed, spans, order, max_identity_percent(criteria), criteria.diff, 1)
+    order = _quicksort_by_length(np.count_nonzero(rows != NO_RESIDUE, axis=1))
+    return select_diverse_rows(rows, allowed, max_identity_percent(criteria), criteria.diff, 1, order)
 
 
 def _quicksort_by_length(lengths: np.ndarray) -> np.ndarray:

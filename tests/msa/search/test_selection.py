@@ -42,7 +42,7 @@ def test_possible_candidates_include_all_that_pass(max_evalue: float, windows: b
     queries = [0, 1, 2]
     if windows:
         # the engine's queries are windows of other queries
-        with_origins = _with_origins(selected, [_Origin(2, 1), _Origin(0, 0), _Origin(1, 0)])
+        with_origins = _with_origins(selected, [_Origin(2, 1, 0), _Origin(0, 0, 0), _Origin(1, 0, 0)])
         assert with_origins is not None
         selected, queries = with_origins, [1, 2, 0]
     owners = np.repeat(np.arange(3, dtype=np.int32), each)
@@ -66,7 +66,7 @@ def test_without_limits_all_that_score_are_possible() -> None:
 def test_queries_are_selected_as_each_alone(windows: bool) -> None:
     limited, queries = replace(selection(10.0), max_aligned=20), [0, 1, 2]
     if windows:
-        origins = [_Origin(0, 0), _Origin(1, 1), _Origin(1, 1), _Origin(2, 0)]
+        origins = [_Origin(0, 0, 0), _Origin(1, 1, 0), _Origin(1, 1, 0), _Origin(2, 0, 0)]
         with_origins = _with_origins(limited, origins)
         assert with_origins is not None
         limited, queries = with_origins, [0, 1, 2, 3]
