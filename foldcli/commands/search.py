@@ -190,9 +190,12 @@ def command(context: click.Context, queries: tuple[str, ...], **values: Any) -> 
     inputs, db = _split_arguments(context, queries)
     started = None
     if values["server"] is None and not values["exact"] and not values["databases"][1:]:
-        from foldcli.pipeline.search.gpu_opening import open_gpu_ahead  # while everything else is imported
+        from foldcli.pipeline.search.gpu_opening import (
+            are_many,
+            open_gpu,
+        )  # while everything else is imported
 
-        started = open_gpu_ahead(values["device"], [*inputs, *values["profiles"]])
+        started = open_gpu(values["device"], are_many([*inputs, *values["profiles"]]))
     with without_collection():
         from foldcli.search_runs.start import run_search
     export_jobs = partial(_export_jobs, context, inputs)

@@ -15,7 +15,7 @@ from foldcli.inputs.complexes import Complex, chain_query
 from foldcli.logs import logger
 from foldcli.outputs.done import StageCost
 from foldcli.outputs.target import measured_stage
-from foldcli.pipeline.search.hit_texts import FoundHits, table_text
+from foldcli.pipeline.search.hit_texts import HitTexts, TextMaker
 from foldcli.pipeline.search.stage import SEARCH_BATCH, SearchResult, SearchStage
 from foldcli.pipeline.search.stores import CacheStore, ComplexStore
 from foldcli.pipeline.targets.locks import TargetLocks
@@ -45,15 +45,20 @@ class ChainStore:
 
     store: CacheStore
 
+    @property
+    def text_maker(self) -> TextMaker:
+        """The texts that `write` stores."""
+        return TextMaker(self.store.request.settings)
+
     def is_finished(self, name: str, query: FastaRecord) -> bool:
         """Return True if a chain has been searched; the name does not matter."""
         return self.store.is_finished(_NAME, query) and self._table(query).is_file()
 
-    def write(self, name: str, query: FastaRecord, hits: FoundHits) -> None:
+    def write(self, name: str, query: FastaRecord, texts: HitTexts) -> None:
         """Write a chain's hits and their alignment; the name appears in messages only."""
-        self.store.write_file(self._table(query), table_text(query, hits))
-        self.store.write(_NAME, query, hits)
-        if hits.capped:
+        self.store.write_file(self._table(query), texts.table)
+        self.store.write(_NAME, query, texts)
+        if texts.capped:
             limit = self.store.request.settings.search.max_seqs
             reason = f"the search reached --max-seqs {limit}; further sequences were left out"
             logger.warning("%s: %s", name, reason)

@@ -1,18 +1,20 @@
 """Searches in this process: target databases and search engines named on the command line."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, TypeVar
 
 from foldcli.logs import logger
 from foldcli.paths import cache_dir
 from foldcli.pipeline.search.gpu_opening import max_gpu_bytes
+from foldcli.pipeline.search.hit_texts import TextProcesses
 from foldcli.pipeline.search.stage import HitSearcher
 from foldcli.process_state import set_numba_cache_folder
 from foldcli.progress import CompilationProgress, Progress, progress_bar
 from msa.base.atomic import writing_cache
 from msa.base.errors import InputError
+from msa.base.services.pool import ServicePool
 from msa.database.database import BothStrands, TargetDatabase
 from msa.database.manifest import MANIFEST
 from msa.engines.engine import Engine, ProfileCallback
@@ -41,6 +43,7 @@ class LocalSearcher(HitSearcher):
 
     database: TargetDatabase
     engine: Engine
+    _processes: TextProcesses = field(default_factory=TextProcesses, repr=False, compare=False)
 
     @property
     def checksums(self) -> dict[str, str]:
@@ -54,7 +57,11 @@ class LocalSearcher(HitSearcher):
 
     def alone(self) -> "LocalSearcher":
         """Return a searcher of the database as if it had no companions."""
-        return LocalSearcher(self.database.with_companions(()), self.engine)
+        return replace(self, database=self.database.with_companions(()))
+
+    def text_processes(self, queries: int, settings: SearchSettings) -> ServicePool | None:
+        """Return the processes that make the texts of the next queries on GPUs; None if there are none."""
+        return self._processes.pool(self.database, queries, settings.threads)
 
     def search_many(
         self,
@@ -245,7 +252,7 @@ def open_search_engine(device: str, gpu_share: float = 0.9, started: GpuProcess 
     Args:
         device: value of `--device`.
         gpu_share: largest share of the GPU's free memory to use.
-        started: the process that `open_gpu_ahead` has returned.
+        started: the process that `open_gpu` has returned.
 
     Raises:
         GpuUnavailable: the requested GPU cannot be used.

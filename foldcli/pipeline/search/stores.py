@@ -16,7 +16,7 @@ from foldcli.outputs.done import FinishedTarget
 from foldcli.outputs.layout import FileKind, TargetFiles
 from foldcli.outputs.model_files import link_file
 from foldcli.outputs.target import TargetRun
-from foldcli.pipeline.search.hit_texts import FoundHits, alignment_text, table_text
+from foldcli.pipeline.search.hit_texts import HitTexts, TextMaker
 from foldcli.pipeline.targets.alignment_request import AlignmentRequest
 from foldcli.pipeline.targets.layouts import layout_of
 from msa.base.atomic import atomic_write, writing_cache
@@ -57,13 +57,18 @@ class CacheStore:
         digest = self.request.fingerprint(query)
         return self.cache / "alignments" / digest[:2] / digest / f"{name}.a3m.gz"
 
+    @property
+    def text_maker(self) -> TextMaker:
+        """The texts that `write` stores."""
+        return TextMaker(self.request.settings, columns=None)
+
     def is_finished(self, name: str, query: FastaRecord | Complex) -> bool:
         """Return True if an earlier run stored this alignment."""
         return not self.overwrite and self.path(name, query).is_file()
 
-    def write(self, name: str, query: FastaRecord, hits: FoundHits) -> None:
+    def write(self, name: str, query: FastaRecord, texts: HitTexts) -> None:
         """Write the alignment of a query's hits."""
-        self.write_file(self.path(name, query), alignment_text(query, hits, self.request.settings))
+        self.write_file(self.path(name, query), texts.alignment)
 
     def write_complex(self, name: str, target: Complex, chain_alignments: Sequence[bytes]) -> None:
         """Write the alignment of a complex; see `ComplexStore`."""
@@ -87,6 +92,11 @@ class TargetStore:
     targets: Mapping[str, TargetRun]
     request: AlignmentRequest
     overwrite: bool = False
+
+    @property
+    def text_maker(self) -> TextMaker:
+        """The texts that `write` stores."""
+        return TextMaker(self.request.settings)
 
     def is_finished(self, name: str, query: FastaRecord) -> bool:
         """Return True if an earlier run searched this query; its files are then staged."""
@@ -112,19 +122,19 @@ class TargetStore:
         if not replace(self, overwrite=False).is_finished(name, query):
             raise InputError("another run searches it in the same folder with other settings", name)
 
-    def write(self, name: str, query: FastaRecord, hits: FoundHits) -> None:
+    def write(self, name: str, query: FastaRecord, texts: HitTexts) -> None:
         """Write the hits, their alignment, and the record of the search."""
         target = self.targets[name]
         files = target.files
         with atomic_write(files.staged_path("hits")) as stream:
-            stream.write(table_text(query, hits))
+            stream.write(texts.table)
         with atomic_write(files.staged_path("alignment")) as stream:
             stream.write(layout_of(files.layout).first_line(len(query.sequence)))
-            stream.write(alignment_text(query, hits, self.request.settings))
+            stream.write(texts.alignment)
         record = {
             "fingerprint": self.request.fingerprint(query),
-            "hits": len(hits),
-            "capped": self.request.settings.search.max_seqs if hits.capped else None,
+            "hits": texts.count,
+            "capped": self.request.settings.search.max_seqs if texts.capped else None,
             "sha256": {kind: file_sha256(files.staged_path(kind)) for kind in SEARCH_FILES},
         }
         _write_record(files, record)

@@ -39,7 +39,7 @@ def test_chain_that_another_run_searches_is_waited_for(tmp_path: Path, database:
 
         def finish_in_other_run() -> None:
             ((_, hits),) = database.search_many([first], SearchSettings())
-            chains.write("chain", first, hits)
+            chains.write("chain", first, chains.text_maker(first, hits))
             other_locks.release(chains.lock(first))
 
         thread = Timer(0.1, finish_in_other_run)
