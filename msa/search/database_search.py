@@ -95,6 +95,8 @@ def _search_each(
     keep_filtered: bool,
 ) -> Iterator[tuple[FastaRecord, Hits]]:
     engine = prepared_engine(engine, database, queries)
+    if engine.processes is not None:
+        engine.processes.prepare(database, len(queries), settings.threads)
     block_size = queries_per_block(len(queries), settings)
     iterated_search = IteratedSearch(database, settings, engine, block_size, keep_filtered)
     pairs_per_query = len(database) * settings.num_iterations

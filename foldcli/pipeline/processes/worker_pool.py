@@ -19,7 +19,7 @@ WORKER_OPTIONS: dict[str, Any] = {"logger": logger, "environment": ONE_THREAD}
 class WorkerPool(ServicePool):
     """Processes of a run; see `ServicePool`."""
 
-    def __init__(self, processes: int, warm_up: Callable[[], object] | None = None) -> None:
+    def __init__(self, processes: int, warm_up: Callable[[], None] | None = None) -> None:
         super().__init__(processes, warm_up, **WORKER_OPTIONS)
 
 

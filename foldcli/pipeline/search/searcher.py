@@ -1,22 +1,21 @@
 """Searches in this process: target databases and search engines named on the command line."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, TypeVar
 
 from foldcli.logs import logger
 from foldcli.paths import cache_dir
 from foldcli.pipeline.search.gpu_opening import max_gpu_bytes
-from foldcli.pipeline.search.hit_texts import TextProcesses
 from foldcli.pipeline.search.stage import HitSearcher
 from foldcli.process_state import set_numba_cache_folder
 from foldcli.progress import CompilationProgress, Progress, progress_bar
 from msa.base.atomic import writing_cache
 from msa.base.errors import InputError
-from msa.base.services.pool import ServicePool
 from msa.database.database import BothStrands, TargetDatabase
 from msa.database.manifest import MANIFEST
+from msa.engines.database_processes import DatabaseProcesses
 from msa.engines.engine import Engine, ProfileCallback
 from msa.gpu.worker.interface import GpuSettings
 from msa.gpu.worker.process_start import GpuProcess
@@ -43,7 +42,6 @@ class LocalSearcher(HitSearcher):
 
     database: TargetDatabase
     engine: Engine
-    _processes: TextProcesses = field(default_factory=TextProcesses, repr=False, compare=False)
 
     @property
     def checksums(self) -> dict[str, str]:
@@ -51,17 +49,13 @@ class LocalSearcher(HitSearcher):
         return self.database.checksums
 
     @property
-    def drives_gpus(self) -> bool:
-        """True if GPUs search."""
-        return self.engine.drives_gpus
+    def processes(self) -> DatabaseProcesses | None:
+        """The processes of an engine that drives GPUs; None without one."""
+        return self.engine.processes
 
     def alone(self) -> "LocalSearcher":
         """Return a searcher of the database as if it had no companions."""
         return replace(self, database=self.database.with_companions(()))
-
-    def text_processes(self, queries: int, settings: SearchSettings) -> ServicePool | None:
-        """Return the processes that make the texts of the next queries on GPUs; None if there are none."""
-        return self._processes.pool(self.database, queries, settings.threads)
 
     def search_many(
         self,

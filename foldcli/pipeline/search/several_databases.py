@@ -9,6 +9,7 @@ from foldcli.pipeline.search.searcher import DatabaseSource, LocalSearcher, open
 from foldcli.pipeline.search.stage import HitSearcher
 from foldcli.progress import Progress
 from msa.database.database import TargetDatabase
+from msa.engines.database_processes import DatabaseProcesses
 from msa.engines.engine import ProfileCallback
 from msa.hits.hits import Hits
 from msa.hits.search_settings import SearchSettings
@@ -36,9 +37,9 @@ class JoinedSearcher(HitSearcher):
         return self.searchers[0].checksums
 
     @property
-    def drives_gpus(self) -> bool:
-        """True if GPUs search."""
-        return self.searchers[0].drives_gpus
+    def processes(self) -> DatabaseProcesses | None:
+        """The processes of an engine that drives GPUs; None without one."""
+        return self.searchers[0].processes
 
     def alone(self) -> LocalSearcher:
         """Return a searcher of the first database as if there were no others."""

@@ -14,7 +14,7 @@ from foldcli.pipeline.search.hit_texts import HitTexts, TextMaker, map_hits
 from foldcli.pipeline.targets.alignment_request import AlignmentRequest
 from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
 from foldcli.progress import Progress, progress_bar
-from msa.base.services.pool import ServicePool
+from msa.engines.database_processes import DatabaseProcesses
 from msa.engines.engine import ProfileCallback
 from msa.hits.hits import Hits
 from msa.hits.search_settings import SearchSettings
@@ -83,19 +83,20 @@ class HitSearcher(Searcher, Protocol):
     ) -> Iterator[tuple[FastaRecord, R]]:
         """Yield each query with what `make` returns for its hits; see `Searcher`."""
         found = self.search_many(queries, settings, progress, on_profile)
-        if self.drives_gpus:
-            return map_hits(make, found, settings, self.text_processes(len(queries), settings))
+        if (processes := self.processes) is not None:
+            return map_hits(make, found, settings, processes)
         # the search uses all cores, and its next query may take long
         return ((query, make(query, hits)) for query, hits in found)
 
     @property
-    def drives_gpus(self) -> bool:
-        """True if GPUs search, which other Python code in this process delays."""
-        return False
-
-    def text_processes(self, queries: int, settings: SearchSettings) -> ServicePool | None:
-        """Return the processes that make the texts of the next queries on GPUs; None if there are none."""
+    def processes(self) -> DatabaseProcesses | None:
+        """The processes of an engine that drives GPUs; None without one."""
         return None
+
+    @property
+    def drives_gpus(self) -> bool:
+        """True if GPUs search."""
+        return self.processes is not None
 
     def close(self) -> None:
         """Do nothing: this process keeps the database open."""

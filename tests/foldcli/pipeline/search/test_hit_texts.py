@@ -8,13 +8,15 @@ from typing import Any
 
 import pytest
 
-from foldcli.pipeline.search import hit_texts
-from foldcli.pipeline.search.hit_texts import TextMaker, TextProcesses, map_hits
+from foldcli.pipeline.search.hit_texts import TextMaker, map_hits
 from foldcli.pipeline.search.searcher import LocalSearcher
 from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
 from msa.cpu.engine import CpuEngine
 from msa.database.build import BuildSettings, build_database
 from msa.database.database import TargetDatabase
+from msa.engines import database_processes
+from msa.engines.database_processes import DatabaseProcesses
+from msa.hits.hits import Hits
 from msa.hits.search_settings import AlignmentFilter, SearchSettings
 from msa.io.fasta import FastaRecord
 
@@ -27,7 +29,10 @@ MAKE = TextMaker(AlignmentSettings(SEARCH, AlignmentFilter()))
 class GpuLikeEngine(CpuEngine):
     """An engine whose threads other Python code delays."""
 
-    drives_gpus = True
+    drives_gpus = True  # type: ignore[misc]
+
+    def __init__(self) -> None:
+        self.processes = DatabaseProcesses()
 
 
 @pytest.fixture
@@ -42,62 +47,83 @@ def build(folder: Path, fasta: str) -> TargetDatabase:
     return TargetDatabase.open(folder)
 
 
-def started(searcher: LocalSearcher) -> int:
-    """Return the number of processes that make texts for a searcher."""
-    pool: Any = searcher._processes._pool
-    return 0 if pool is None else len(pool._services)
-
-
 def test_processes_make_the_texts_of_many_queries_on_gpus(
     database: TargetDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hit_texts, "_MIN_PROCESS_QUERIES", 50)
+    monkeypatch.setattr(database_processes, "_MIN_QUERIES", 50)
     expected = [(query, MAKE(query, hits)) for query, hits in here(database).search_many(QUERIES, SEARCH)]
-    for engine, processes in ((CpuEngine(), 0), (GpuLikeEngine(), 2)):
-        searcher = LocalSearcher(database, engine)
-        assert list(searcher.map_hits(QUERIES, SEARCH, MAKE)) == expected
-        assert started(searcher) == 0, "few queries so far"
+    assert list(here(database).map_hits(QUERIES, SEARCH, MAKE)) == expected
+    searcher = LocalSearcher(database, GpuLikeEngine())
+    for started in (False, True):
         with monkeypatch.context() as patch:
-            if processes:
+            if started:
                 patch.setattr(TextMaker, "__call__", pytest.fail)
             assert list(searcher.map_hits(QUERIES, SEARCH, MAKE)) == expected
-        assert started(searcher) == processes
-    # they stay for later searches, and those of the first of several databases
+        assert searcher.engine.processes.have_started == started
+    # they stay for later searches, and the first of several databases
     assert list(searcher.alone().map_hits(QUERIES[:1], SEARCH, MAKE)) == expected[:1]
-    assert started(searcher.alone()) == 2
+    assert searcher.alone().processes is searcher.processes
+
+
+def test_hits_in_several_databases_are_not_sent(database: TargetDatabase) -> None:
+    processes = started(database)
+    both = database.with_companions([database])
+    ((_, texts),) = found = list(
+        map_hits(MAKE, here(both).search_many(QUERIES[:1], SEARCH), SEARCH, processes)
+    )
+    assert texts.count == 3
+    processes._pool.terminate()
+    assert list(map_hits(MAKE, here(both).search_many(QUERIES[:1], SEARCH), SEARCH, processes)) == found
+    stored = Hits.from_sequence(30, list(next(here(database).search_many(QUERIES[:1], SEARCH))[1]))
+    ((_, texts),) = map_hits(MAKE, iter([(QUERIES[0], stored)]), SEARCH, processes)
+    assert texts.count == 3
 
 
 def here(database: TargetDatabase) -> LocalSearcher:
     return LocalSearcher(database, CpuEngine())
 
 
+def started(database: TargetDatabase) -> Any:
+    processes = DatabaseProcesses()
+    processes.prepare(database, 1000, 2)
+    assert processes.have_started
+    return processes
+
+
 def test_processes_are_not_started_for_one_thread_or_a_database_with_others(database: TargetDatabase) -> None:
-    assert TextProcesses().pool(database, 1000, 1) is None
-    assert TextProcesses().pool(database.with_companions([database]), 1000, 8) is None
+    processes = DatabaseProcesses()
+    processes.prepare(database, 1000, 1)
+    processes.prepare(database.with_companions([database]), 1000, 8)
+    assert not processes.have_started
+    assert processes.call(database, len) == 3
 
 
 def test_text_whose_process_fails_is_made_here(database: TargetDatabase, tmp_path: Path) -> None:
     ((query, hits),) = here(database).search_many(QUERIES[:1], SEARCH)
     expected = [(query, MAKE(query, hits))]
 
-    def make(pool: Any) -> Any:
-        return list(map_hits(MAKE, iter([(query, hits)]), SEARCH, pool))
+    def make(processes: DatabaseProcesses) -> Any:
+        return list(map_hits(MAKE, iter([(query, hits)]), SEARCH, processes))
 
-    processes = TextProcesses()
-    pool: Any = processes.pool(database, 1000, 2)
-    assert processes.pool(database, 1, 2) is pool and make(pool) == expected
-    (service,) = pool._services.values()
+    processes = started(database)
+    assert make(processes) == expected
+    (service,) = processes._pool._services.values()
     service.process.send_signal(signal.SIGSTOP)
     threading.Timer(0.3, service.process.kill).start()
-    assert make(pool) == expected
-    pool.close()
+    assert make(processes) == expected
+    del processes
+    service.wait()
     # processes that open the database after it has been replaced, or do not find it
     other = build(tmp_path / "other", f">z\n{UBIQUITIN}\n" * 3)
     shutil.rmtree(database.path)
-    pool = TextProcesses().pool(database, 1000, 2)
-    assert make(pool) == expected
-    pool.terminate()
+    assert make(started(database)) == expected
     other.path.rename(database.path)
-    pool = TextProcesses().pool(database, 1000, 2)
-    assert make(pool) == expected
-    pool.close()
+    assert make(started(database)) == expected
+
+
+def test_processes_end_with_the_engine(database: TargetDatabase) -> None:
+    processes = started(database)
+    assert processes.call(database, len) == 3
+    (service,) = processes._pool._services.values()
+    del processes
+    assert service.process.wait(timeout=60) == 0
