@@ -76,11 +76,6 @@ class FolderStore:
         profile = self.profile_path(name)
         return profile is None or (profile.is_file() and record.get("profile") == file_sha256(profile))
 
-    @property
-    def text_maker(self) -> TextMaker:
-        """The texts that `write` stores."""
-        return TextMaker(self.request.settings, None, self.file_format)
-
     def write(self, name: str, query: FastaRecord, texts: HitTexts) -> None:
         """Write the alignment of a query's hits, then its record."""
         facts = {"hits": texts.count, "capped": texts.capped}
@@ -200,7 +195,8 @@ def _search_unfinished(
     """Yield the outcome of each query: invalid and finished ones first, then the others as searched."""
     unfinished: list[tuple[str, FastaRecord]] = []
     yield from _skip_finished(queries, check_query, store, unfinished)
-    yield from stage.run(unfinished, store, on_profile)
+    make = TextMaker(stage.settings, None, store.file_format)
+    yield from stage.run(unfinished, store, on_profile, make=make)
 
 
 def _skip_finished(

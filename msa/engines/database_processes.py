@@ -33,18 +33,21 @@ class DatabaseProcesses:
         """True if there are processes."""
         return self._pool is not None
 
-    def prepare(self, database: TargetDatabase, queries: int, threads: int) -> None:
+    def prepare(
+        self, database: TargetDatabase, queries: int, threads: int, function: Callable[..., Any]
+    ) -> None:
         """Announce a number of queries for a database; start the processes if there are enough by now.
 
         Args:
             database: the database.
             queries: number of queries that will be searched next.
-            threads: CPU threads of their search; there are half as many processes, if not fewer.
+            threads: CPU threads of their search; there are at most half as many processes.
+            function: one that is called later, whose module the processes import.
         """
         self._queries += queries
         count = min(_MAX_PROCESSES, threads // 2)
         if self._pool is None and count and self._queries >= _MIN_QUERIES and database.can_reopen:
-            self._pool = ServicePool(count, partial(_opened, database.path.resolve()))
+            self._pool = ServicePool(count, partial(_open, database.path.resolve(), function))
             self._pool.start()
             weakref.finalize(self, self._pool.terminate).atexit = False
 
@@ -62,7 +65,7 @@ class DatabaseProcesses:
             request = database.path.resolve(), database.manifest, function, arguments
             try:
                 return self._pool.submit(_call, request).result()
-            except (ChildProcessError, InputError, MissingError):
+            except (OSError, InputError, MissingError):
                 pass  # for example for lack of memory, or because the database was replaced
         return function(database, *arguments)
 
@@ -78,6 +81,11 @@ def _call(request: tuple[Path, DatabaseManifest, Callable[..., R], tuple[Any, ..
     if database.manifest != manifest:
         raise InputError("was replaced after it had been opened", path)
     return function(database, *arguments)
+
+
+def _open(path: Path, function: Callable[..., Any]) -> None:
+    """Open a database, in a process that imports the function's module to receive it."""
+    _opened(path)
 
 
 @cache

@@ -15,7 +15,7 @@ from foldcli.inputs.complexes import Complex, chain_query
 from foldcli.logs import logger
 from foldcli.outputs.done import StageCost
 from foldcli.outputs.target import measured_stage
-from foldcli.pipeline.search.hit_texts import HitTexts, TextMaker
+from foldcli.pipeline.search.hit_texts import HitTexts
 from foldcli.pipeline.search.stage import SEARCH_BATCH, SearchResult, SearchStage
 from foldcli.pipeline.search.stores import CacheStore, ComplexStore
 from foldcli.pipeline.targets.locks import TargetLocks
@@ -44,11 +44,6 @@ class ChainStore:
     """
 
     store: CacheStore
-
-    @property
-    def text_maker(self) -> TextMaker:
-        """The texts that `write` stores."""
-        return TextMaker(self.store.request.settings)
 
     def is_finished(self, name: str, query: FastaRecord) -> bool:
         """Return True if a chain has been searched; the name does not matter."""

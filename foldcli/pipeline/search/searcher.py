@@ -156,12 +156,11 @@ class DatabaseSource:
             GpuUnavailable: the requested GPU cannot be used.
             InputError: see `open`.
         """
-        if self._is_database:
-            return self.make_searcher(self.open())
         assert not self.others
-        # a conversion may take long
+        database = self.open() if self._is_database else None
         engine = open_search_engine(self.device, started=self.started)
-        return LocalSearcher(self.open(), engine)
+        # a conversion may take long
+        return LocalSearcher(self.open() if database is None else database, engine)
 
     def open(self) -> TargetDatabase:
         """Open the database, first converting a FASTA file or an MMseqs2 database.
@@ -225,16 +224,6 @@ class DatabaseSource:
             return open_or_build_database(
                 Path(self.db), cache_dir(), progress, lambda line: logger.info("%s", line), self.molecule
             )
-
-    def make_searcher(self, database: TargetDatabase, gpu_share: float = 0.9) -> LocalSearcher:
-        """Open the engine for an opened database, if it is the only one; see `make_joined` for several.
-
-        Raises:
-            GpuUnavailable: the requested GPU cannot be used.
-        """
-        # the checksums of several databases would name alignments of the first one only
-        assert not self.others
-        return LocalSearcher(database, open_search_engine(self.device, gpu_share, self.started))
 
 
 def open_search_engine(device: str, gpu_share: float = 0.9, started: GpuProcess | None = None) -> Engine:

@@ -115,9 +115,13 @@ def open_joined(source: DatabaseSource) -> LocalSearcher | JoinedSearcher:
 def make_joined(
     source: DatabaseSource, database: TargetDatabase, gpu_share: float = 0.9
 ) -> LocalSearcher | JoinedSearcher:
-    """Open search engines for a database and its companions; see `DatabaseSource.make_searcher`."""
+    """Open search engines for an opened database and its companions.
+
+    Raises:
+        GpuUnavailable: the requested GPU cannot be used.
+    """
     if not database.companions:
-        return source.make_searcher(database, gpu_share)
+        return LocalSearcher(database, open_search_engine(source.device, gpu_share, source.started))
     databases = (replace(database, companions=()), *database.companions)
     share = gpu_share / len(databases)
     return JoinedSearcher(

@@ -119,11 +119,6 @@ class DatabaseSearcher(Searcher, Protocol):
 class AlignmentStore(Protocol):
     """A store of the alignments of searched queries."""
 
-    @property
-    def text_maker(self) -> TextMaker:
-        """The texts that `write` stores."""
-        ...
-
     def is_finished(self, name: str, query: FastaRecord) -> bool:
         """Return True if an earlier run stored this alignment."""
         ...
@@ -207,8 +202,16 @@ class SearchStage:
         store: AlignmentStore,
         on_profile: ProfileCallback | None = None,
         progress: Progress | None = None,
+        make: TextMaker | None = None,
     ) -> Iterator[SearchResult]:
         """Search all queries and store their alignments; one failure does not stop the others.
+
+        Args:
+            queries: names and queries.
+            store: the store.
+            on_profile: see `search`.
+            progress: see `search`.
+            make: makes the texts that `store` writes; by default a table and A3M.
 
         Yields:
             The outcome of each query, in order.
@@ -225,10 +228,11 @@ class SearchStage:
                 return SearchResult(name, query, error)
             return SearchResult(name, query)
 
+        make = make or TextMaker(self.settings)
         while queries:
             searched = 0
             try:
-                for result in self._map(write, self.search(queries, store.text_maker, on_profile, progress)):
+                for result in self._map(write, self.search(queries, make, on_profile, progress)):
                     searched += 1
                     yield result
             except ServerLost:

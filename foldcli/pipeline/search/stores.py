@@ -16,7 +16,7 @@ from foldcli.outputs.done import FinishedTarget
 from foldcli.outputs.layout import FileKind, TargetFiles
 from foldcli.outputs.model_files import link_file
 from foldcli.outputs.target import TargetRun
-from foldcli.pipeline.search.hit_texts import HitTexts, TextMaker
+from foldcli.pipeline.search.hit_texts import HitTexts
 from foldcli.pipeline.targets.alignment_request import AlignmentRequest
 from foldcli.pipeline.targets.layouts import layout_of
 from msa.base.atomic import atomic_write, writing_cache
@@ -57,11 +57,6 @@ class CacheStore:
         digest = self.request.fingerprint(query)
         return self.cache / "alignments" / digest[:2] / digest / f"{name}.a3m.gz"
 
-    @property
-    def text_maker(self) -> TextMaker:
-        """The texts that `write` stores."""
-        return TextMaker(self.request.settings, columns=None)
-
     def is_finished(self, name: str, query: FastaRecord | Complex) -> bool:
         """Return True if an earlier run stored this alignment."""
         return not self.overwrite and self.path(name, query).is_file()
@@ -92,11 +87,6 @@ class TargetStore:
     targets: Mapping[str, TargetRun]
     request: AlignmentRequest
     overwrite: bool = False
-
-    @property
-    def text_maker(self) -> TextMaker:
-        """The texts that `write` stores."""
-        return TextMaker(self.request.settings)
 
     def is_finished(self, name: str, query: FastaRecord) -> bool:
         """Return True if an earlier run searched this query; its files are then staged."""

@@ -374,7 +374,7 @@ def test_families_of_processes_equal_those_of_threads(
         database = replace(database, path=tmp_path / "db")
     settings = SearchSettings(num_iterations=3, threads=2)
     if fault == "killed":
-        processes.prepare(database, 3, 2)
+        processes.prepare(database, 3, 2, len)
         processes.call(database, len)
         pool: Any = processes._pool
         pool.terminate()

@@ -85,15 +85,15 @@ def here(database: TargetDatabase) -> LocalSearcher:
 
 def started(database: TargetDatabase) -> Any:
     processes = DatabaseProcesses()
-    processes.prepare(database, 1000, 2)
+    processes.prepare(database, 1000, 2, len)
     assert processes.have_started
     return processes
 
 
 def test_processes_are_not_started_for_one_thread_or_a_database_with_others(database: TargetDatabase) -> None:
     processes = DatabaseProcesses()
-    processes.prepare(database, 1000, 1)
-    processes.prepare(database.with_companions([database]), 1000, 8)
+    processes.prepare(database, 1000, 1, len)
+    processes.prepare(database.with_companions([database]), 1000, 8, len)
     assert not processes.have_started
     assert processes.call(database, len) == 3
 

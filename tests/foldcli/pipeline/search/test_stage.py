@@ -14,7 +14,7 @@ from foldcli.outputs.layout import FileKind, LayoutName, TargetFiles
 from foldcli.outputs.model_files import ModelResult
 from foldcli.outputs.target import TargetRun
 from foldcli.pipeline.search.chain_search import LARGE_BATCH, ChainSearch, ChainStore
-from foldcli.pipeline.search.hit_texts import HitTexts, TextMaker
+from foldcli.pipeline.search.hit_texts import HitTexts
 from foldcli.pipeline.search.searcher import LocalSearcher
 from foldcli.pipeline.search.stage import SearchStage
 from foldcli.pipeline.search.stores import CacheStore, TargetStore
@@ -126,8 +126,6 @@ def test_errors_of_writing_stay_with_their_queries(tmp_path: Path, write_threads
     stage = SearchStage(searcher, settings, show_progress=False, write_threads=write_threads)
 
     class Store:
-        text_maker = TextMaker(settings)
-
         def is_finished(self, name: str, query: FastaRecord) -> bool:
             return False
 
