@@ -8,7 +8,6 @@ against the structure library; for comparison, also the sequence alone. Coverage
 of the best-covering template.
 """
 
-import io
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -18,7 +17,7 @@ from options import parse_options
 from features.templates.library.library import EMBEDDED, StructureLibrary
 from features.templates.library.settings import TemplateSettings
 from features.templates.search import alignment_query, search_templates_many
-from foldcli.pipeline.search.hit_texts import write_alignment
+from foldcli.pipeline.search.hit_texts import TextMaker
 from foldcli.pipeline.search.searcher import DatabaseSource, open_search_engine
 from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
 from msa.alignments.files import parse_alignment
@@ -57,11 +56,10 @@ def main() -> None:
     queries = [FastaRecord(database.id(k), database.sequence(k)) for k in chosen.tolist()]
     engine = open_search_engine(arguments.device)
     search = replace(FOLDING_SEARCH, threads=arguments.threads)
+    make = TextMaker(AlignmentSettings(search, FOLDING_FILTER), None)
     profiles: list[FastaRecord] = []
     for query, hits in search_many(queries, database, search, engine=engine):
-        text = io.StringIO()
-        write_alignment(text, query, hits, AlignmentSettings(search, FOLDING_FILTER))
-        profiles.append(alignment_query(parse_alignment(text.getvalue().encode()), query.id))
+        profiles.append(alignment_query(parse_alignment(make(query, hits).alignment.encode()), query.id))
     print("coverage of at least".ljust(30), *(f"{limit:6.0%}" for limit in LIMITS))
     settings = TemplateSettings(threads=arguments.threads)
     print_coverage("sequence alone", queries, library, settings, engine)

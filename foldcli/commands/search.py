@@ -175,9 +175,10 @@ def command(context: click.Context, queries: tuple[str, ...], **values: Any) -> 
     inputs, db = _split_arguments(context, queries)
     started = None
     if values["server"] is None and not values["exact"] and not values["databases"][1:]:
-        from foldcli.pipeline.search.gpu_opening import open_gpu_ahead  # while everything else is imported
+        # while everything else is imported
+        from foldcli.pipeline.search.gpu_opening import are_many, open_gpu
 
-        started = open_gpu_ahead(values["device"], [*inputs, *values["profiles"]])
+        started = open_gpu(values["device"], are_many([*inputs, *values["profiles"]]))
     from foldcli.search_runs.start import run_search
 
     export_jobs = partial(_export_jobs, context, inputs)

@@ -38,8 +38,6 @@ from msa.gpu.device.devices import GpuUnavailable
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 # of a GPU's free memory, for the searches
 _GPU_SHARE = 0.9
-# largest number of processes that make the texts of alignments, while the next batch is searched on a GPU
-_TEXT_PROCESSES = 4
 # connections that wait for the server to accept them
 _BACKLOG = 2048
 
@@ -111,8 +109,7 @@ class HttpService:
             device = "cpu"
         database = self.source.open()
         path, *further = (str(each.path) for each in (database, *database.companions))
-        texts = min(_TEXT_PROCESSES, self.threads // 2)
-        process = SearchProcess(path, device, _GPU_SHARE, further, 0 if device == "cpu" else texts)
+        process = SearchProcess(path, device, _GPU_SHARE, further, many_queries=True)
         searcher = process.open(database, cached(partial(make_joined, self.source, database, _GPU_SHARE)))
         return SearchStages.of(database, searcher, self.cache, self.threads)
 

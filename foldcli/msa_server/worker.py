@@ -16,7 +16,7 @@ from foldcli.logs import logger
 from foldcli.msa_server.results import ResultFiles
 from foldcli.msa_server.tickets import Ticket, TicketJob, TicketQueue
 from foldcli.pipeline.search.chain_search import ChainSearch
-from foldcli.pipeline.search.hit_texts import alignment_text, table_text
+from foldcli.pipeline.search.hit_texts import TextMaker
 from foldcli.pipeline.search.stage import DatabaseSearcher, SearchStage
 from foldcli.pipeline.search.stores import CacheStore, ChainStore
 from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
@@ -85,9 +85,8 @@ class SearchStages:
         settings = AlignmentSettings(replace(FOLDING_SEARCH, threads=self.threads), row_filter)
         stage = SearchStage(self.first, settings, show_progress=False)
         query = check_query(self.database)
-        for _, _, found in stage.search([(query.id, query)]):
-            table_text(query, found)
-            alignment_text(query, found, settings)
+        for _ in stage.search([(query.id, query)], TextMaker(settings)):
+            pass
 
     def store(self, stage: SearchStage) -> ChainStore:
         """Return the alignments of a search."""

@@ -11,7 +11,7 @@ from functools import partial
 from itertools import chain
 from pathlib import Path
 from threading import Event
-from typing import IO, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 
@@ -23,12 +23,12 @@ from foldcli.inputs.queries import Query, read_named_queries
 from foldcli.logs import logger
 from foldcli.paths import check_writable_folder, make_writable_folder
 from foldcli.pipeline.search.chain_search import LARGE_BATCH, ChainSearch
-from foldcli.pipeline.search.hit_texts import FoundHits, write_alignment
+from foldcli.pipeline.search.hit_texts import HitTexts, TextMaker
 from foldcli.pipeline.search.stage import SearchResult, SearchStage
 from foldcli.pipeline.search.stores import CacheStore, ChainStore
 from foldcli.pipeline.targets.alignment_request import AlignmentRequest
 from foldcli.pipeline.targets.locks import TargetLocks
-from foldcli.search_runs.settings import SearchRun, profile_file, search_hits
+from foldcli.search_runs.settings import SearchRun, profile_file
 from foldcli.version import VERSION
 from msa.base.atomic import atomic_write
 from msa.base.digests import file_sha256
@@ -36,7 +36,6 @@ from msa.base.errors import InputError
 from msa.base.json_files import read_json
 from msa.base.temporary_names import remove_abandoned_files
 from msa.engines.engine import ProfileCallback
-from msa.hits.hits import Hits
 from msa.io.fasta import FastaRecord
 from msa.profile.pssm import QueryProfile
 from msa.search.database_search import check_query
@@ -77,36 +76,22 @@ class FolderStore:
         profile = self.profile_path(name)
         return profile is None or (profile.is_file() and record.get("profile") == file_sha256(profile))
 
-    def write(self, name: str, query: FastaRecord, hits: FoundHits) -> None:
+    def write(self, name: str, query: FastaRecord, texts: HitTexts) -> None:
         """Write the alignment of a query's hits, then its record."""
-        # only runs have another process make texts
-        assert isinstance(hits, Hits)
-        self._write(
-            name,
-            query,
-            lambda stream: write_alignment(stream, query, hits, self.request.settings, self.file_format),
-            {"hits": len(hits), "capped": hits.capped},
-        )
+        facts = {"hits": texts.count, "capped": texts.capped}
+        self._write(name, query, texts.alignment, texts.rows, facts)
 
     def write_complex(self, name: str, target: Complex, chain_alignments: Sequence[bytes]) -> None:
         """Write the alignment of a complex, then its record; see `ComplexStore`."""
-        pairing = self.request.settings.pairing
-        self._write(
-            name,
-            target,
-            lambda stream: write_job_a3m(stream, name, chain_alignments, pairing),
-            {"pairing": asdict(pairing)},
-        )
+        pairing, text = self.request.settings.pairing, io.StringIO()
+        rows = write_job_a3m(text, name, chain_alignments, pairing)
+        self._write(name, target, text.getvalue(), rows, {"pairing": asdict(pairing)})
 
-    def _write(
-        self, name: str, query: Query, write_rows: Callable[[IO[str]], int], facts: dict[str, Any]
-    ) -> None:
-        """Write an alignment with `write_rows`, which returns the number of rows, then its record."""
+    def _write(self, name: str, query: Query, text: str, rows: int, facts: dict[str, Any]) -> None:
+        """Write an alignment with a number of rows, then its record."""
         # an interrupted run must not leave an old record next to a new alignment
         self._record_path(name).unlink(missing_ok=True)
-        text = io.StringIO()
-        rows = write_rows(text)
-        alignment = text.getvalue().encode()
+        alignment = text.encode()
         with atomic_write(self._path(name), "wb") as stream:
             stream.write(alignment)
         settings = self.request.settings.identity()
@@ -210,7 +195,8 @@ def _search_unfinished(
     """Yield the outcome of each query: invalid and finished ones first, then the others as searched."""
     unfinished: list[tuple[str, FastaRecord]] = []
     yield from _skip_finished(queries, check_query, store, unfinished)
-    yield from stage.run(unfinished, store, on_profile)
+    make = TextMaker(stage.settings, None, store.file_format)
+    yield from stage.run(unfinished, store, on_profile, make=make)
 
 
 def _skip_finished(
@@ -250,19 +236,17 @@ def print_alignment(run: SearchRun, file_format: str) -> None:
         _check_complex(run, query, file_format)
         _print_complex(run, query)
         return
+    make = TextMaker(run.settings, None, file_format)
     with profile_file(run.save_profile, run.settings.search.matrix) as on_profile:
-        for _, hits in search_hits(run.stage(), [(name, query)], on_profile):
-            write_alignment(sys.stdout, query, hits, run.settings, file_format)
+        for _, _, texts in run.stage().search([(name, query)], make, on_profile):
+            sys.stdout.write(texts.alignment)
 
 
 def _print_complex(run: SearchRun, target: Complex) -> None:
     chain_queries = [(chain.id, chain_query(chain)) for chain in target.distinct_chains().values()]
-    texts = {}
-    for query, hits in search_hits(run.stage(), chain_queries):
-        text = io.StringIO()
-        write_alignment(text, query, hits, run.settings)
-        texts[query.sequence] = text.getvalue().encode()
-    alignments = [texts[chain.sequence] for chain in target.chains]
+    found = run.stage().search(chain_queries, TextMaker(run.settings, None))
+    alignment_of = {query.sequence: texts.alignment.encode() for _, query, texts in found}
+    alignments = [alignment_of[chain.sequence] for chain in target.chains]
     write_job_a3m(sys.stdout, target.name, alignments, run.settings.pairing)
 
 

@@ -2,7 +2,7 @@
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,8 +14,6 @@ from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
 from msa.base.atomic import atomic_write
 from msa.base.progress import Progress
 from msa.engines.engine import ProfileCallback
-from msa.hits.hits import Hits
-from msa.io.fasta import FastaRecord
 from msa.profile.saved import ProfileWriter
 from msa.search.database_search import check_query
 
@@ -68,15 +66,3 @@ def profile_file(path: str | Path | None, matrix: str) -> Iterator[ProfileCallba
         return
     with atomic_write(path, "wb") as stream, ProfileWriter(stream, matrix) as writer:
         yield writer.add
-
-
-def search_hits(
-    stage: SearchStage,
-    queries: Sequence[tuple[str, FastaRecord]],
-    on_profile: ProfileCallback | None = None,
-) -> Iterator[tuple[FastaRecord, Hits]]:
-    """Yield each query with its hits; see `SearchStage.search`."""
-    for _, query, hits in stage.search(queries, on_profile):
-        # `foldcli search` has no searcher that makes texts
-        assert isinstance(hits, Hits)
-        yield query, hits

@@ -1,7 +1,6 @@
 """The hits of a run of `foldcli search` in one table."""
 
 import contextlib
-import io
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,10 +13,10 @@ from foldcli.inputs.complexes import Complex, chain_query
 from foldcli.inputs.queries import Query
 from foldcli.logs import logger
 from foldcli.outputs.resumable_table import Table, open_table
+from foldcli.pipeline.search.hit_texts import TextMaker
 from foldcli.pipeline.targets.alignment_request import AlignmentRequest
-from foldcli.search_runs.settings import SearchRun, profile_file, search_hits
+from foldcli.search_runs.settings import SearchRun, profile_file
 from foldcli.version import VERSION
-from msa.alignments.m8 import write_m8
 from msa.base.atomic import DiskFull, is_stream
 from msa.base.errors import MissingError
 from msa.base.temporary_names import remove_abandoned_files
@@ -59,10 +58,9 @@ def write_table(run: SearchRun, out: str, columns: Sequence[str]) -> None:
             if table.finished:
                 logger.info("%s: continuing after %d of %d queries", out, table.finished, len(queries))
             num_written = table.finished
-            for query, hits in search_hits(stage, queries[table.finished :], on_profile):
-                lines = io.StringIO()
-                write_m8(lines, query, hits, columns)
-                table.write(lines.getvalue(), hits.capped)
+            make = TextMaker(run.settings, columns, None)
+            for _, _, texts in stage.search(queries[table.finished :], make, on_profile):
+                table.write(texts.table, texts.capped)
                 num_written += 1
     except DiskFull as error:
         estimate = error.written * len(queries) // max(num_written, 1)

@@ -9,6 +9,7 @@ import numpy as np
 from msa.cpu.gapless import gapless_scores
 from msa.cpu.smith_waterman import align
 from msa.cpu.smith_waterman_scores import alignment_scores
+from msa.engines.database_processes import DatabaseProcesses
 from msa.engines.engine import Candidates, EngineRequest
 from msa.hits.filtered_targets import FilteredTargets, best_targets
 from msa.profile.pssm import QueryProfile
@@ -23,6 +24,7 @@ class CpuEngine:
     seconds: Final[dict[str, float]] = {}
     drives_gpus: Final = False
     scoring_process: Final = None
+    processes: DatabaseProcesses | None = None
 
     def prepare(self, lengths: Sequence[int]) -> None:
         """Do nothing: the CPU's kernels serve queries of all lengths."""

@@ -9,6 +9,7 @@ import numpy as np
 
 from cuda.alignment import AlignmentPaths
 from msa.database.sequence_arrays import SequenceArrays
+from msa.engines.database_processes import DatabaseProcesses
 from msa.engines.scored_batch import ScoringProcess
 from msa.hits.filtered_targets import FilteredTargets
 from msa.hits.search_settings import SearchSettings
@@ -226,6 +227,11 @@ class Engine(Aligner, Protocol):
         """The process that scores candidates and aligns with the same GPU, if there is one."""
         ...
 
+    @property
+    def processes(self) -> DatabaseProcesses | None:
+        """Processes for other Python code, if it would delay threads that drive GPUs."""
+        ...
+
     def prepare(self, lengths: Sequence[int]) -> None:
         """Announce the lengths of the next queries, so that kernels can be compiled for all at once."""
         ...
@@ -249,6 +255,7 @@ class EngineWrapper:
     def __init__(self, engine: Engine) -> None:
         self._engine, self.align, self.prepare = engine, engine.align, engine.prepare
         self.drives_gpus, self.scoring_process = engine.drives_gpus, engine.scoring_process
+        self.processes = engine.processes
 
     @property
     def seconds(self) -> dict[str, float]:

@@ -16,6 +16,7 @@ import numpy as np
 
 from msa.base.interpreter import short_switch_interval
 from msa.database.sequence_arrays import SequenceArrays
+from msa.engines.database_processes import DatabaseProcesses
 from msa.engines.engine import Candidates, EngineRequest
 from msa.gpu.group import GpuGroup, GpuWorker, align_pairs
 from msa.profile.pssm import QueryProfile
@@ -65,7 +66,7 @@ class GpuEngine:
         replacement_workers: Callable[[SequenceArrays], Sequence[GpuWorker] | None] = lambda targets: None,
         scoring_process: "RemoteScoring | None" = None,
     ) -> None:
-        self.scoring_process = scoring_process
+        self.scoring_process, self.processes = scoring_process, DatabaseProcesses()
         self.workers, self._replacement_workers = workers, replacement_workers
         self._groups: list[GpuGroup] = []
         self._targets: SequenceArrays | None = None

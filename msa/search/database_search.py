@@ -18,6 +18,7 @@ from msa.hits.hits import Hits
 from msa.hits.search_settings import SearchSettings
 from msa.io.fasta import FastaRecord, UnsupportedRecord
 from msa.search.cluster_expansion import ClusterExpandingEngine
+from msa.search.families.builder import update_in_process
 from msa.search.iterations import IteratedSearch
 from msa.search.windows import WindowedEngine, best_hits
 
@@ -95,6 +96,8 @@ def _search_each(
     keep_filtered: bool,
 ) -> Iterator[tuple[FastaRecord, Hits]]:
     engine = prepared_engine(engine, database, queries)
+    if engine.processes is not None:
+        engine.processes.prepare(database, len(queries), settings.threads, update_in_process)
     block_size = queries_per_block(len(queries), settings)
     iterated_search = IteratedSearch(database, settings, engine, block_size, keep_filtered)
     pairs_per_query = len(database) * settings.num_iterations

@@ -16,14 +16,10 @@ from msa.hits.hits import Hits, QueryHits
 from msa.hits.search_settings import SearchSettings
 from msa.io.fasta import FastaRecord
 from msa.profile.pssm import ProfileQuery, QueryProfile
-from msa.search.families.builder import FamilyBuilder
+from msa.search.families.builder import FamilyBuilder, update_in_process
 from msa.search.families.family import ProfileFamily, initial_profile
-from msa.search.families.family_processes import FamilyProcesses
 from msa.search.profile_search import ProfileSearch
 
-_MAX_FAMILY_PROCESSES, _MIN_PROCESS_QUERIES = 4, 128
-"""Maximum number of processes that build families, and minimum number of queries for which they are started;
-each takes a second of CPU time to start."""
 _MAX_FAMILY_THREADS = 8
 """Maximum number of threads that update families; more of them would hold the interpreter lock for so long
 that a GPU has to wait."""
@@ -91,8 +87,8 @@ class IteratedSearch:
         Raises:
             InputError: a query has a family profile, and there are no statistics for its gap costs.
         """
-        with self._family_processes(len(queries)) as processes, self._family_threads() as pool:
-            state, settings = _Iterations(self, queries, progress, pool, processes), self.settings
+        with self._family_threads() as pool:
+            state, settings = _Iterations(self, queries, progress, pool), self.settings
             everything = range(len(queries))
             if settings.num_iterations == 1:
                 last = state.search_queries(everything, settings.evalue)
@@ -146,15 +142,15 @@ class IteratedSearch:
                 active = list(range(len(queries)))
             yield from state.search_queries(active, settings.evalue if is_last else settings.e_profile)
 
-    def _family_processes(self, queries: int) -> contextlib.AbstractContextManager[FamilyProcesses | None]:
-        """Start processes that build families, if this process drives GPUs and there are many queries."""
-        settings = self.settings
-        count = min(settings.threads // 2, _MAX_FAMILY_PROCESSES)
-        worthwhile = settings.num_iterations > 1 and queries >= _MIN_PROCESS_QUERIES and count > 0
-        # a process opens the database itself
-        if not worthwhile or not self.engine.drives_gpus or not self.database.can_reopen:
-            return contextlib.nullcontext()
-        return contextlib.closing(FamilyProcesses(self.database, replace(settings, threads=1), count))
+    def update_family(
+        self, query: FastaRecord, family: ProfileFamily | None, hits: Hits
+    ) -> ProfileFamily | None:
+        """Build the family for the next iteration, if possible in another process; see FamilyBuilder."""
+        processes = self.engine.processes
+        if processes is None or not processes.have_started:
+            return self.family_builder.update(query, family, hits)
+        settings = replace(self.settings, threads=1)
+        return update_in_process(processes, self.database, settings, query, family, hits)
 
     @contextlib.contextmanager
     def _family_threads(self) -> Iterator[ThreadPoolExecutor]:
@@ -180,9 +176,7 @@ class _Iterations:
         queries: Sequence[FastaRecord],
         progress: Callable[[int], None],
         pool: ThreadPoolExecutor,
-        processes: FamilyProcesses | None = None,
     ) -> None:
-        self._processes = processes
         self._search, self._queries, self._progress, self._pool = search, queries, progress, pool
         from_profile = {
             k: pool.submit(search.family_builder.from_profile, query)
@@ -219,9 +213,8 @@ class _Iterations:
 
     def _start_update(self, k: int, result: QueryHits) -> _Update:
         """Start to update the family of a query."""
-        builder = self._processes or self._search.family_builder
         arguments = self._queries[k], self._families.get(k), result.member_hits
-        return _Update(k, result, self._pool.submit(builder.update, *arguments))
+        return _Update(k, result, self._pool.submit(self._search.update_family, *arguments))
 
     def _changed_families(self, started: Sequence[_Update], others: Iterator[_Update]) -> Iterator[int]:
         """Yield the queries whose family changed; the others may leave the search.

@@ -187,7 +187,8 @@ def map_in_threads(function: Callable[[T], R], items: Iterable[T], threads: int)
     """
     iterator, error = iter(items), None
     pending: deque[Future[R]] = deque()
-    with ThreadPoolExecutor(threads, "results") as pool:
+    pool = ThreadPoolExecutor(threads, "results")
+    try:
         while error is None:
             try:
                 pending.append(pool.submit(function, next(iterator)))
@@ -195,5 +196,8 @@ def map_in_threads(function: Callable[[T], R], items: Iterable[T], threads: int)
                 error = failure
             while pending and (error is not None or pending[0].done() or len(pending) > 2 * threads):
                 yield pending.popleft().result()
+    finally:
+        # a caller that is interrupted waits only for calls that have begun
+        pool.shutdown(cancel_futures=True)
     if not isinstance(error, StopIteration):
         raise error

@@ -15,31 +15,29 @@ from msa.gpu.worker.process_start import GpuProcess
 _MANY_QUERY_BYTES = 50_000
 
 
-def open_gpu_ahead(device: str, queries: Sequence[str]) -> GpuProcess | None:
-    """Open the only GPU of a device: in this process, or in another if that is faster.
+def open_gpu(device: str, many_queries: bool) -> GpuProcess | None:
+    """Begin to open the only GPU of a device: in this process, or for many queries in another.
 
-    Another is faster for many queries: it works while this process holds the interpreter's lock, and a
-    further one scores candidates (`msa.gpu.remote_worker`). For a few, its start would take longer than the
-    search.
+    The other one works while this process holds the interpreter's lock, and a further one scores candidates
+    (`msa.gpu.remote_worker`). For a few queries, its start would take longer than the search.
 
     Returns:
         The process that opens the GPU, if it is another one.
     """
     numbers = gpu_numbers(device)
-    has_many_queries = _total_bytes(queries) >= _MANY_QUERY_BYTES
-    if device != "cpu" and len(numbers) == 1 and has_many_queries and has_nvidia_hardware():
+    if device != "cpu" and len(numbers) == 1 and many_queries and has_nvidia_hardware():
         return GpuProcess(numbers[0], scores=True)
     open_in_background(device)
     return None
 
 
-def _total_bytes(queries: Sequence[str]) -> int:
-    """Return the size of the files among some paths; those that cannot be read are reported later."""
+def are_many(queries: Sequence[str]) -> bool:
+    """Return True if files have many queries; those that cannot be read are reported later."""
     total = 0
     for path in map(Path, queries):
         with contextlib.suppress(OSError):
             total += path.stat().st_size if path.is_file() else 0
-    return total
+    return total >= _MANY_QUERY_BYTES
 
 
 def max_gpu_bytes() -> int | None:

@@ -1,122 +1,109 @@
-"""The texts that a run stores of a query's hits: their table, and the alignment that is folded."""
+"""The texts that runs make of a query's hits, and the threads and processes that make them.
+
+Half of the work is Python, which would hold the interpreter lock while this process leads a search on a GPU.
+"""
 
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
-from pathlib import Path
-from typing import IO, Any, TypeAlias
+from typing import Any, TypeVar
 
-from foldcli.logs import logger
+from foldcli.pipeline.processes.background import map_in_threads
 from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
 from msa.alignments.a3m import write_a3m
 from msa.alignments.alignment_filter import alignment_hits
 from msa.alignments.m8 import DEFAULT_COLUMNS, write_m8
 from msa.alignments.stockholm import write_stockholm
-from msa.base.errors import InputError
-from msa.base.services.pool import ServicePool
 from msa.database.database import TargetDatabase
-from msa.database.manifest import DatabaseManifest
-from msa.hits.hits import Hit, Hits
+from msa.engines.database_processes import DatabaseProcesses
+from msa.hits.hits import Hits
+from msa.hits.search_settings import SearchSettings
 from msa.io.fasta import FastaRecord
 
-MAX_TEXT_THREADS = 8
-"""Maximum number of threads that make the texts of different queries; half of their work is Python."""
+R = TypeVar("R")
 
+# largest number of threads that make the texts of different queries, and of hits that they may get at once
+_MAX_THREADS, _MAX_HITS = 8, 2**20
 _WRITERS = {"a3m": write_a3m, "sto": write_stockholm}
-
-
-def write_alignment(
-    stream: IO[str],
-    query: FastaRecord,
-    hits: Sequence[Hit],
-    settings: AlignmentSettings,
-    file_format: str = "a3m",
-) -> int:
-    """Write the alignment of a query's hits.
-
-    Returns:
-        The number of rows after the query.
-    """
-    search = settings.search
-    rows = alignment_hits(query, hits, settings.row_filter, search.threads, search.molecule)
-    _WRITERS[file_format](stream, query, rows)
-    return len(rows)
 
 
 @dataclass(frozen=True)
 class HitTexts:
-    """The hits of a query as texts, made by the process that has searched.
+    """The hits of a query as texts.
 
     Args:
-        table: the hits, as `write_m8` writes them.
+        count: number of hits.
+        capped: whether `max_seqs` limited it.
+        table: a line for each hit.
+        alignment: the alignment.
+        rows: number of its rows after the query.
     """
 
     count: int
     capped: bool
     table: str
     alignment: str
-
-    @classmethod
-    def of_hits(cls, query: FastaRecord, hits: Hits, settings: AlignmentSettings) -> "HitTexts":
-        """Make the texts of a query's hits."""
-        return cls(len(hits), hits.capped, table_text(query, hits), alignment_text(query, hits, settings))
-
-    def __len__(self) -> int:
-        return self.count
+    rows: int
 
 
-FoundHits: TypeAlias = Hits | HitTexts
-"""The hits of a query, with their texts or without."""
+@dataclass(frozen=True)
+class TextMaker:
+    """A function that makes the texts of a query's hits, and can be sent to another process.
 
-
-def table_text(query: FastaRecord, hits: FoundHits) -> str:
-    """Return the table of a query's hits, with `DEFAULT_COLUMNS`."""
-    if isinstance(hits, HitTexts):
-        return hits.table
-    text = io.StringIO()
-    write_m8(text, query, hits, DEFAULT_COLUMNS)
-    return text.getvalue()
-
-
-def alignment_text(query: FastaRecord, hits: FoundHits, settings: AlignmentSettings) -> str:
-    """Return the alignment of a query's hits, A3M; texts must have been made with the same settings."""
-    if isinstance(hits, HitTexts):
-        return hits.alignment
-    text = io.StringIO()
-    write_alignment(text, query, hits, settings)
-    return text.getvalue()
-
-
-def make_texts(
-    query: FastaRecord, hits: Hits, settings: AlignmentSettings, processes: ServicePool | None
-) -> HitTexts:
-    """Make the texts of a query's hits, if possible in a process of the pool, which opens the database."""
-    database = hits.source
-    if processes is None or not isinstance(database, TargetDatabase) or not database.can_reopen:
-        return HitTexts.of_hits(query, hits, settings)
-    nothing: Any = None
-    sent = replace(hits, source=nothing, filtered=None)
-    try:
-        return processes.submit(_texts_of, (database.path, database.manifest, query, sent, settings)).result()
-    except (ChildProcessError, InputError) as error:
-        logger.debug("%s: making its texts in the process of the searches: %s", query.id, error)
-        return HitTexts.of_hits(query, hits, settings)
-
-
-def _texts_of(
-    request: tuple[Path, DatabaseManifest, FastaRecord, Hits, AlignmentSettings],
-) -> HitTexts:
-    """Make texts in a process of the pool.
-
-    Raises:
-        InputError: the database has been replaced.
+    Args:
+        settings: settings of the alignment.
+        columns: columns of the table; None for no table.
+        file_format: "a3m" or "sto", of the alignment; None for no alignment.
     """
-    path, manifest, query, hits, settings = request
-    database = _opened(path)
-    if database.manifest != manifest:
-        raise InputError("was replaced after it had been opened", path)
-    return HitTexts.of_hits(query, replace(hits, source=database), settings)
+
+    settings: AlignmentSettings
+    columns: Sequence[str] | None = DEFAULT_COLUMNS
+    file_format: str | None = "a3m"
+
+    def __call__(self, query: FastaRecord, hits: Hits) -> HitTexts:
+        """Return the texts."""
+        table, alignment, rows = io.StringIO(), io.StringIO(), 0
+        if self.columns is not None:
+            write_m8(table, query, hits, self.columns)
+        if self.file_format is not None:
+            search = self.settings.search
+            kept = alignment_hits(query, hits, self.settings.row_filter, search.threads, search.molecule)
+            _WRITERS[self.file_format](alignment, query, kept)
+            rows = len(kept)
+        return HitTexts(len(hits), hits.capped, table.getvalue(), alignment.getvalue(), rows)
 
 
-_opened = cache(TargetDatabase.open)
+def map_hits(
+    make: Callable[[FastaRecord, Hits], R],
+    found: Iterator[tuple[FastaRecord, Hits]],
+    settings: SearchSettings,
+    processes: DatabaseProcesses,
+) -> Iterator[tuple[FastaRecord, R]]:
+    """Yield each query with what `make` returns for its hits, in order, while the search goes on.
+
+    Args:
+        make: a picklable function.
+        found: queries and hits; an error is raised after the results of the queries before it.
+        settings: settings of the search.
+        processes: call `make` if they have started, and can open the database of the hits.
+    """
+
+    def call(pair: tuple[FastaRecord, Hits]) -> tuple[FastaRecord, R]:
+        query, hits = pair
+        if not processes.have_started or not isinstance(hits.source, TargetDatabase):
+            return query, make(query, hits)
+        sent = replace(hits, source=_NO_SOURCE, filtered=None)
+        return query, processes.call(hits.source, _make, make, query, sent)
+
+    threads = min(settings.threads, _MAX_THREADS, max(1, _MAX_HITS // settings.max_seqs))
+    return map_in_threads(call, found, threads)
+
+
+def _make(
+    database: TargetDatabase, make: Callable[[FastaRecord, Hits], R], query: FastaRecord, hits: Hits
+) -> R:
+    """Call `make` with hits that were sent without their source."""
+    return make(query, replace(hits, source=database))
+
+
+_NO_SOURCE: Any = None

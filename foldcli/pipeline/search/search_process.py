@@ -2,7 +2,7 @@
 
 Importing torch, loading the network, answering HTTP requests and searching are mostly Python. Threads of one
 process would wait for each other's interpreter lock. The process opens the databases and the GPUs, and makes
-the texts of tables and alignments, which this process stores.
+of the hits what this process needs of them, such as texts.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -19,12 +19,13 @@ from msa.database.file_names import MANIFEST
 from msa.io.fasta import FastaRecord
 
 if TYPE_CHECKING:
-    from foldcli.pipeline.search.hit_texts import FoundHits, HitTexts
     from foldcli.pipeline.search.stage import DatabaseSearcher
-    from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
     from msa.database.database import TargetDatabase
     from msa.engines.engine import ProfileCallback
+    from msa.hits.hits import Hits
+    from msa.hits.search_settings import SearchSettings
 
+R = TypeVar("R")
 T = TypeVar("T")
 
 # a process that is silent for so long hangs: it sends progress, and searches take seconds to minutes
@@ -60,15 +61,15 @@ class SearchProcess:
     Args:
         gpu_share: largest share of the GPU's free memory to use.
         further: folders of further databases; see `JoinedSearcher`.
-        text_processes: processes that make texts; 0 for threads, which wait for those that drive a GPU.
+        many_queries: whether many queries are expected; see `open_gpu`.
     """
 
     def __init__(
-        self, db: str, device: str, gpu_share: float, further: Sequence[str] = (), text_processes: int = 0
+        self, db: str, device: str, gpu_share: float, further: Sequence[str] = (), many_queries: bool = False
     ) -> None:
         explicit = device if device == "cpu" else f"cuda:{','.join(map(str, gpu_numbers(device)))}"
         entry = "foldcli.pipeline.search.search_handler:SearchHandler"
-        arguments = (db, explicit, gpu_share, tuple(further), text_processes)
+        arguments = (db, explicit, gpu_share, tuple(further), many_queries)
         self.service = Service(entry, *arguments, ended=_ended, **WORKER_OPTIONS)
         self._opened = self.service.request("open")
 
@@ -90,15 +91,17 @@ class SearchProcess:
     def search(
         self,
         queries: Sequence[FastaRecord],
-        settings: "AlignmentSettings",
+        settings: "SearchSettings",
+        make: "Callable[[FastaRecord, Hits], R]",
         progress: Progress,
         with_further: bool = True,
-    ) -> "Iterator[HitTexts]":
-        """Yield the texts of each query's hits, in order; see `ProcessSearcher.find_hits`.
+    ) -> "Iterator[R]":
+        """Yield what `make` returns for each query's hits, in order; see `ProcessSearcher.map_hits`.
 
         Args:
             queries: the queries.
             settings: the settings.
+            make: called in the process.
             progress: called with the progress.
             with_further: search the further databases, too.
 
@@ -106,14 +109,14 @@ class SearchProcess:
             SearchProcessEnded: the process has ended.
             Exception: the error of the search with the query after those that were yielded.
         """
-        stream = self.service.stream("search", list(queries), settings, with_further, progress=progress)
+        stream = self.service.stream("search", list(queries), settings, make, with_further, progress=progress)
         try:
             while True:
                 try:
-                    texts = _wait_for(stream.next)
+                    result = _wait_for(stream.next)
                 except StopIteration:
                     return
-                yield texts
+                yield result
         finally:
             stream.close()
 
@@ -174,14 +177,15 @@ class ProcessSearcher:
         """SHA-256 of the database's parts."""
         return self._database.checksums
 
-    def find_hits(
+    def map_hits(
         self,
         queries: Sequence[FastaRecord],
-        settings: "AlignmentSettings",
+        settings: "SearchSettings",
+        make: "Callable[[FastaRecord, Hits], R]",
         progress: Progress | None = None,
         on_profile: "ProfileCallback | None" = None,
-    ) -> "Iterator[tuple[FastaRecord, FoundHits]]":
-        """Yield each query with the texts of its hits as they are found, in order; ignore `on_profile`.
+    ) -> "Iterator[tuple[FastaRecord, R]]":
+        """Yield each query with what `make` returns for its hits, in order; ignore `on_profile`.
 
         Raises:
             InputError: a query is too short, or a file of the database has changed since it was opened.
@@ -189,14 +193,14 @@ class ProcessSearcher:
         searched = 0
         if self._here is None:
             try:
-                found = self._process.search(queries, settings, progress or ignore, self._with_further)
-                for texts in found:
+                found = self._process.search(queries, settings, make, progress or ignore, self._with_further)
+                for result in found:
                     searched += 1
-                    yield queries[searched - 1], texts
+                    yield queries[searched - 1], result
                 return
             except (SearchProcessEnded, MissingError) as error:
                 # the process may have lost its GPU's, or hang and keep the GPU's memory
                 logger.warning("%s; the main process searches instead", str(error).partition("\n")[0])
                 self._process.close()
                 self._here = self._open_here()
-        yield from self._here.find_hits(queries[searched:], settings, progress)
+        yield from self._here.map_hits(queries[searched:], settings, make, progress)

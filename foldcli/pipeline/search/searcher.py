@@ -15,6 +15,7 @@ from msa.base.atomic import writing_cache
 from msa.base.errors import InputError
 from msa.database.database import BothStrands, TargetDatabase
 from msa.database.manifest import MANIFEST
+from msa.engines.database_processes import DatabaseProcesses
 from msa.engines.engine import Engine, ProfileCallback
 from msa.gpu.worker.interface import GpuSettings
 from msa.gpu.worker.process_start import GpuProcess
@@ -48,13 +49,13 @@ class LocalSearcher(HitSearcher):
         return self.database.checksums
 
     @property
-    def drives_gpus(self) -> bool:
-        """True if GPUs search."""
-        return self.engine.drives_gpus
+    def processes(self) -> DatabaseProcesses | None:
+        """The processes of an engine that drives GPUs; None without one."""
+        return self.engine.processes
 
     def alone(self) -> "LocalSearcher":
         """Return a searcher of the database as if it had no companions."""
-        return LocalSearcher(self.database.with_companions(()), self.engine)
+        return replace(self, database=self.database.with_companions(()))
 
     def search_many(
         self,
@@ -155,12 +156,11 @@ class DatabaseSource:
             GpuUnavailable: the requested GPU cannot be used.
             InputError: see `open`.
         """
-        if self._is_database:
-            return self.make_searcher(self.open())
         assert not self.others
-        # a conversion may take long
+        database = self.open() if self._is_database else None
         engine = open_search_engine(self.device, started=self.started)
-        return LocalSearcher(self.open(), engine)
+        # a conversion may take long
+        return LocalSearcher(self.open() if database is None else database, engine)
 
     def open(self) -> TargetDatabase:
         """Open the database, first converting a FASTA file or an MMseqs2 database.
@@ -225,16 +225,6 @@ class DatabaseSource:
                 Path(self.db), cache_dir(), progress, lambda line: logger.info("%s", line), self.molecule
             )
 
-    def make_searcher(self, database: TargetDatabase, gpu_share: float = 0.9) -> LocalSearcher:
-        """Open the engine for an opened database, if it is the only one; see `make_joined` for several.
-
-        Raises:
-            GpuUnavailable: the requested GPU cannot be used.
-        """
-        # the checksums of several databases would name alignments of the first one only
-        assert not self.others
-        return LocalSearcher(database, open_search_engine(self.device, gpu_share, self.started))
-
 
 def open_search_engine(device: str, gpu_share: float = 0.9, started: GpuProcess | None = None) -> Engine:
     """Open the search engine for `--device`; "auto" is the first GPU that works, else the CPU.
@@ -245,7 +235,7 @@ def open_search_engine(device: str, gpu_share: float = 0.9, started: GpuProcess 
     Args:
         device: value of `--device`.
         gpu_share: largest share of the GPU's free memory to use.
-        started: the process that `open_gpu_ahead` has returned.
+        started: the process that `open_gpu` has returned.
 
     Raises:
         GpuUnavailable: the requested GPU cannot be used.

@@ -9,6 +9,7 @@ from foldcli.pipeline.search.searcher import DatabaseSource, LocalSearcher, open
 from foldcli.pipeline.search.stage import HitSearcher
 from foldcli.progress import Progress
 from msa.database.database import TargetDatabase
+from msa.engines.database_processes import DatabaseProcesses
 from msa.engines.engine import ProfileCallback
 from msa.hits.hits import Hits
 from msa.hits.search_settings import SearchSettings
@@ -36,9 +37,9 @@ class JoinedSearcher(HitSearcher):
         return self.searchers[0].checksums
 
     @property
-    def drives_gpus(self) -> bool:
-        """True if GPUs search."""
-        return self.searchers[0].drives_gpus
+    def processes(self) -> DatabaseProcesses | None:
+        """The processes of an engine that drives GPUs; None without one."""
+        return self.searchers[0].processes
 
     def alone(self) -> LocalSearcher:
         """Return a searcher of the first database as if there were no others."""
@@ -114,9 +115,13 @@ def open_joined(source: DatabaseSource) -> LocalSearcher | JoinedSearcher:
 def make_joined(
     source: DatabaseSource, database: TargetDatabase, gpu_share: float = 0.9
 ) -> LocalSearcher | JoinedSearcher:
-    """Open search engines for a database and its companions; see `DatabaseSource.make_searcher`."""
+    """Open search engines for an opened database and its companions.
+
+    Raises:
+        GpuUnavailable: the requested GPU cannot be used.
+    """
     if not database.companions:
-        return source.make_searcher(database, gpu_share)
+        return LocalSearcher(database, open_search_engine(source.device, gpu_share, source.started))
     databases = (replace(database, companions=()), *database.companions)
     share = gpu_share / len(databases)
     return JoinedSearcher(

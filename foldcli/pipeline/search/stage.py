@@ -10,15 +10,17 @@ from foldcli.errors import ServerLost
 from foldcli.inputs.complexes import Complex
 from foldcli.logs import logger
 from foldcli.pipeline.processes.background import map_in_threads
-from foldcli.pipeline.search.hit_texts import FoundHits
+from foldcli.pipeline.search.hit_texts import HitTexts, TextMaker, map_hits
 from foldcli.pipeline.targets.alignment_request import AlignmentRequest
 from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
 from foldcli.progress import Progress, progress_bar
+from msa.engines.database_processes import DatabaseProcesses
 from msa.engines.engine import ProfileCallback
 from msa.hits.hits import Hits
 from msa.hits.search_settings import SearchSettings
 from msa.io.fasta import FastaRecord
 
+R = TypeVar("R")
 T = TypeVar("T")
 
 # largest number of queries of a run that are searched together
@@ -33,18 +35,20 @@ class Searcher(Protocol):
         """SHA-256 of the database's parts, which identify its content."""
         ...
 
-    def find_hits(
+    def map_hits(
         self,
         queries: Sequence[FastaRecord],
-        settings: AlignmentSettings,
+        settings: SearchSettings,
+        make: Callable[[FastaRecord, Hits], R],
         progress: Progress | None = None,
         on_profile: ProfileCallback | None = None,
-    ) -> Iterator[tuple[FastaRecord, FoundHits]]:
-        """Yield each query with its hits, or with their texts, as they are found, in order.
+    ) -> Iterator[tuple[FastaRecord, R]]:
+        """Yield each query with what `make` returns for its hits, as they are found, in order.
 
         Args:
             queries: the queries.
-            settings: settings of the search and of the alignments of texts.
+            settings: settings of the search.
+            make: called by any thread or process; picklable.
             progress: see `msa.search.database_search`.
             on_profile: called with a query and its last profile, before its hits are yielded; not by
                 searchers in other processes.
@@ -57,7 +61,7 @@ class Searcher(Protocol):
 
 
 class HitSearcher(Searcher, Protocol):
-    """A searcher that makes no texts; a base class."""
+    """A searcher that returns hits to this process; a base class."""
 
     @abstractmethod
     def search_many(
@@ -69,15 +73,30 @@ class HitSearcher(Searcher, Protocol):
     ) -> Iterator[tuple[FastaRecord, Hits]]:
         """Yield each query with its hits as they are found, in order; see `msa.search.database_search`."""
 
-    def find_hits(
+    def map_hits(
         self,
         queries: Sequence[FastaRecord],
-        settings: AlignmentSettings,
+        settings: SearchSettings,
+        make: Callable[[FastaRecord, Hits], R],
         progress: Progress | None = None,
         on_profile: ProfileCallback | None = None,
-    ) -> Iterator[tuple[FastaRecord, Hits]]:
-        """Yield each query with its hits; see `Searcher`."""
-        return self.search_many(queries, settings.search, progress, on_profile)
+    ) -> Iterator[tuple[FastaRecord, R]]:
+        """Yield each query with what `make` returns for its hits; see `Searcher`."""
+        found = self.search_many(queries, settings, progress, on_profile)
+        if (processes := self.processes) is not None:
+            return map_hits(make, found, settings, processes)
+        # the search uses all cores, and its next query may take long
+        return ((query, make(query, hits)) for query, hits in found)
+
+    @property
+    def processes(self) -> DatabaseProcesses | None:
+        """The processes of an engine that drives GPUs; None without one."""
+        return None
+
+    @property
+    def drives_gpus(self) -> bool:
+        """True if GPUs search."""
+        return self.processes is not None
 
     def close(self) -> None:
         """Do nothing: this process keeps the database open."""
@@ -104,7 +123,7 @@ class AlignmentStore(Protocol):
         """Return True if an earlier run stored this alignment."""
         ...
 
-    def write(self, name: str, query: FastaRecord, hits: FoundHits) -> None:
+    def write(self, name: str, query: FastaRecord, texts: HitTexts) -> None:
         """Store the alignment of a query's hits."""
         ...
 
@@ -154,26 +173,28 @@ class SearchStage:
     def search(
         self,
         queries: Sequence[tuple[str, FastaRecord]],
+        make: TextMaker,
         on_profile: ProfileCallback | None = None,
         progress: Progress | None = None,
-    ) -> Iterator[tuple[str, FastaRecord, FoundHits]]:
+    ) -> Iterator[tuple[str, FastaRecord, HitTexts]]:
         """Yield the name, query and hits of each query, in order, as they are found; see `Searcher`.
 
         Args:
             queries: names and queries.
+            make: makes the texts of hits.
             on_profile: called with a query and its last profile, before its hits are yielded.
             progress: see `msa.search.database_search`; None draws a bar, if the stage shows one.
         """
         progress = progress or self.progress
         if progress is None and self.show_progress:
             with progress_bar("search", "targets") as bar:
-                yield from self.search(queries, on_profile, bar)
+                yield from self.search(queries, make, on_profile, bar)
             return
         records = [query for _, query in queries]
-        results = self.searcher.find_hits(records, self.settings, progress, on_profile)
-        for (name, _), (query, hits) in zip(queries, results, strict=True):
-            logger.log(self.log_level, "%s: %d hits", name, len(hits))
-            yield name, query, hits
+        results = self.searcher.map_hits(records, self.settings.search, make, progress, on_profile)
+        for (name, _), (query, texts) in zip(queries, results, strict=True):
+            logger.log(self.log_level, "%s: %d hits", name, texts.count)
+            yield name, query, texts
 
     def run(
         self,
@@ -181,8 +202,16 @@ class SearchStage:
         store: AlignmentStore,
         on_profile: ProfileCallback | None = None,
         progress: Progress | None = None,
+        make: TextMaker | None = None,
     ) -> Iterator[SearchResult]:
         """Search all queries and store their alignments; one failure does not stop the others.
+
+        Args:
+            queries: names and queries.
+            store: the store.
+            on_profile: see `search`.
+            progress: see `search`.
+            make: makes the texts that `store` writes; by default a table and A3M.
 
         Yields:
             The outcome of each query, in order.
@@ -191,18 +220,19 @@ class SearchStage:
             ServerLost: the connection to the server is lost, so no other query can be searched.
         """
 
-        def write(found: tuple[str, FastaRecord, FoundHits]) -> SearchResult:
-            name, query, hits = found
+        def write(found: tuple[str, FastaRecord, HitTexts]) -> SearchResult:
+            name, query, texts = found
             try:
-                store.write(name, query, hits)
+                store.write(name, query, texts)
             except Exception as error:
                 return SearchResult(name, query, error)
             return SearchResult(name, query)
 
+        make = make or TextMaker(self.settings)
         while queries:
             searched = 0
             try:
-                for result in self._map(write, self.search(queries, on_profile, progress)):
+                for result in self._map(write, self.search(queries, make, on_profile, progress)):
                     searched += 1
                     yield result
             except ServerLost:

@@ -13,7 +13,7 @@ from foldcli.inputs.complexes import Complex, chain_query
 from foldcli.logs import warn_once
 from foldcli.outputs.layout import FileKind
 from foldcli.outputs.target import TargetRun
-from foldcli.pipeline.search.hit_texts import FoundHits, alignment_text, table_text
+from foldcli.pipeline.search.hit_texts import HitTexts
 from foldcli.pipeline.targets.alignment_request import AlignmentRequest
 from msa.base.atomic import atomic_write, writing_cache
 from msa.base.digests import file_sha256
@@ -61,9 +61,9 @@ class CacheStore:
         """Return True if an earlier run stored this alignment."""
         return not self.overwrite and self.path(name, query).is_file()
 
-    def write(self, name: str, query: FastaRecord, hits: FoundHits) -> None:
+    def write(self, name: str, query: FastaRecord, texts: HitTexts) -> None:
         """Write the alignment of a query's hits."""
-        self.write_file(self.path(name, query), alignment_text(query, hits, self.request.settings))
+        self.write_file(self.path(name, query), texts.alignment)
 
     def write_complex(self, name: str, target: Complex, chain_alignments: Sequence[bytes]) -> None:
         """Write the alignment of a complex; see `ComplexStore`."""
@@ -107,12 +107,11 @@ class ChainStore:
         """Return True if a chain has been searched; the name does not matter."""
         return self.store.is_finished(_CHAIN, query) and self._table(query).is_file()
 
-    def write(self, name: str, query: FastaRecord, hits: FoundHits) -> None:
+    def write(self, name: str, query: FastaRecord, texts: HitTexts) -> None:
         """Write a chain's hits and their alignment; the name appears in messages only."""
-        table = table_text(query, hits) + (_CAPPED if hits.capped else "")
-        self.store.write_file(self._table(query), table)
-        self.store.write(_CHAIN, query, hits)
-        if hits.capped:
+        self.store.write_file(self._table(query), texts.table + (_CAPPED if texts.capped else ""))
+        self.store.write(_CHAIN, query, texts)
+        if texts.capped:
             warn_once(f"{name}: {self._capped_warning()}")
 
     def read(self, query: FastaRecord) -> bytes:

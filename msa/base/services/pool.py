@@ -23,7 +23,7 @@ class Calls:
         warm_up: called first, for example to import libraries.
     """
 
-    def __init__(self, report: Callable[..., None], warm_up: Callable[[], None] | None = None) -> None:
+    def __init__(self, report: Callable[..., None], warm_up: Callable[[], object] | None = None) -> None:
         if warm_up is not None:
             warm_up()
 
@@ -48,7 +48,7 @@ class ServicePool:
         options: see `Service`.
     """
 
-    def __init__(self, processes: int, warm_up: Callable[[], None] | None = None, **options: Any) -> None:
+    def __init__(self, processes: int, warm_up: Callable[[], object] | None = None, **options: Any) -> None:
         # the future result of a call, and the call as bytes; None ends a process
         self._calls: SimpleQueue[tuple[Future[Any], bytes] | None] = SimpleQueue()
         self._processes, self._warm_up = processes, warm_up

@@ -1,7 +1,8 @@
 """The builder of query families: the hits of one iteration that join the profile of the next."""
 
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -9,6 +10,7 @@ from msa.alignments.alignment_rows import code_rows
 from msa.alphabet import encode
 from msa.base.errors import InputError
 from msa.database.database import TargetDatabase
+from msa.engines.database_processes import DatabaseProcesses
 from msa.hits.hits import Hits
 from msa.hits.search_settings import SearchSettings
 from msa.io.fasta import FastaRecord
@@ -124,3 +126,44 @@ class FamilyBuilder:
     @cached_property
     def _shuffled_targets(self) -> ShuffledTargets:
         return ShuffledTargets(self.database.length_sample)
+
+
+def update_in_process(
+    processes: DatabaseProcesses,
+    database: TargetDatabase,
+    settings: SearchSettings,
+    query: FastaRecord,
+    family: ProfileFamily | None,
+    hits: Hits,
+) -> ProfileFamily | None:
+    """Build a family in another process; see `FamilyBuilder.update`.
+
+    A family takes a few milliseconds, in hundreds of short operations. In threads, these would compete with
+    the threads that launch kernels for the interpreter lock.
+    """
+    sent = _with_source(family, None), replace(hits, source=_NO_SOURCE)
+    return _with_source(processes.call(database, _update, settings, query, *sent), database)
+
+
+def _update(
+    database: TargetDatabase,
+    settings: SearchSettings,
+    query: FastaRecord,
+    family: ProfileFamily | None,
+    hits: Hits,
+) -> ProfileFamily | None:
+    """Build a family from hits that were sent without their source, and return it without."""
+    family, hits = _with_source(family, database), replace(hits, source=database)
+    return _with_source(_builder(database, settings).update(query, family, hits), None)
+
+
+# of the last searches of a process
+_builder = lru_cache(4)(FamilyBuilder)
+_NO_SOURCE: Any = None
+
+
+def _with_source(family: ProfileFamily | None, source: Any) -> ProfileFamily | None:
+    """Return a family with members in a database; None stands for the database in another process."""
+    if family is None or family.members is None:
+        return family
+    return replace(family, members=replace(family.members, source=source))

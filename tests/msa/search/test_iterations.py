@@ -14,6 +14,8 @@ from msa.base.errors import InputError
 from msa.cpu.engine import CpuEngine
 from msa.database.build import BuildSettings, build_database
 from msa.database.database import TargetDatabase
+from msa.engines import database_processes
+from msa.engines.database_processes import DatabaseProcesses
 from msa.engines.engine import Candidates, EngineRequest
 from msa.hits.hits import Hit
 from msa.hits.search_settings import SearchSettings
@@ -23,7 +25,6 @@ from msa.search import iterations
 from msa.search.database_search import search, search_many
 from msa.search.families import builder
 from msa.search.families.family import initial_profile
-from msa.search.families.family_processes import FamilyProcesses
 from msa.search.profile_search import ProfileSearch
 
 LETTERS = np.array(list("ACDEFGHIKLMNPQRSTVWY"))
@@ -96,7 +97,7 @@ class AheadEngine(CpuEngine):
 
 
 class GpuLikeEngine(CpuEngine):
-    """A CPU engine for which families are built in other processes."""
+    """A CPU engine that may have processes for other Python code."""
 
     drives_gpus = True  # type: ignore[misc]
 
@@ -351,41 +352,37 @@ def test_families_of_processes_equal_those_of_threads(
     family: tuple[FastaRecord, TargetDatabase], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
     query, database = family
+    engine, here = GpuLikeEngine(), builder._update
+    processes = engine.processes = DatabaseProcesses()
+    monkeypatch.setattr(database_processes, "_MIN_QUERIES", 4)
+    built_here: list[bool] = []
+
+    def update(*arguments: Any) -> Any:
+        built_here.append(True)
+        return here(*arguments)
+
+    # found by the same name in other processes
+    update.__module__, update.__qualname__ = here.__module__, here.__qualname__
+    monkeypatch.setattr(builder, "_update", update)
+    # a single query is not worth the start of a process
+    list(search_many([query], database, SearchSettings(num_iterations=3, threads=2), engine=engine))
+    assert not processes.have_started
     if fault == "replaced":
         # processes find another database in its folder
         (tmp_path / "other.fasta").write_text(">other\nMKTAYIAKQR\n")
         build_database([tmp_path / "other.fasta"], tmp_path / "db", BuildSettings(mask=False, threads=1))
         database = replace(database, path=tmp_path / "db")
-    started: list[FamilyProcesses] = []
-    updates: list[bool] = []
-
-    class Processes(FamilyProcesses):
-        def __init__(self, *arguments: Any) -> None:
-            super().__init__(*arguments)
-            started.append(self)
-            if fault == "killed":
-                self.services[0].process.kill()
-            request = self.services[0].request
-
-            def counted(*arguments: Any) -> Any:
-                answer = request(*arguments)
-                updates.append(answer.exception() is None)
-                return answer
-
-            self.services[0].request = counted  # type: ignore[assignment]
-
-    monkeypatch.setattr(iterations, "FamilyProcesses", Processes)
-    monkeypatch.setattr(iterations, "_MIN_PROCESS_QUERIES", 2)
     settings = SearchSettings(num_iterations=3, threads=2)
+    if fault == "killed":
+        processes.prepare(database, 3, 2, len)
+        processes.call(database, len)
+        pool: Any = processes._pool
+        pool.terminate()
     records = [query, FastaRecord("half", query.sequence[:60]), FastaRecord("other", query.sequence[60:])]
-    found = list(search_many(records, database, settings, engine=GpuLikeEngine()))
-    assert len(started) == 1 and updates and all(updates) == (fault == "")
-    assert started[0].services[0].process.returncode is not None
+    found = list(search_many(records, database, settings, engine=engine))
+    assert processes.have_started and bool(built_here) == (fault != "")
     expected = list(search_many(records, database, settings))
     for (record, hits), (other, other_hits) in zip(found, expected, strict=True):
         assert record is other and hits.evalues.tolist() == other_hits.evalues.tolist()
         assert hits.targets.tolist() == other_hits.targets.tolist() and len(hits) > 10
         assert hits.alignments.runs.tolist() == other_hits.alignments.runs.tolist()
-    # a single query is not worth the start of a process
-    list(search_many(records[:1], database, settings, engine=GpuLikeEngine()))
-    assert len(started) == 1

@@ -11,6 +11,7 @@ import pytest
 
 from foldcli.inputs.complexes import chain_query, split_chains
 from foldcli.pipeline.search.chain_search import ChainSearch
+from foldcli.pipeline.search.hit_texts import TextMaker
 from foldcli.pipeline.search.searcher import LocalSearcher
 from foldcli.pipeline.search.stage import SearchStage
 from foldcli.pipeline.search.stores import CacheStore, ChainStore
@@ -39,7 +40,7 @@ def test_chain_that_another_run_searches_is_waited_for(tmp_path: Path, database:
 
         def finish_in_other_run() -> None:
             ((_, hits),) = database.search_many([first], SearchSettings())
-            chains.write("chain", first, hits)
+            chains.write("chain", first, TextMaker(stage.settings)(first, hits))
             other_locks.release(chains.lock(first))
 
         thread = Timer(0.1, finish_in_other_run)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from foldcli.pipeline.search import gpu_opening
-from foldcli.pipeline.search.gpu_opening import _MANY_QUERY_BYTES, open_gpu_ahead
+from foldcli.pipeline.search.gpu_opening import _MANY_QUERY_BYTES, are_many, open_gpu
 
 
 @pytest.fixture
@@ -30,14 +30,14 @@ def test_process_is_started_for_many_queries(
     (tmp_path / "folder").mkdir()
     few, one = (str(tmp_path / name) for name in ("few.fasta", "one.fasta"))
     for queries in ([few], [one, one], ["-", str(tmp_path / "folder"), str(tmp_path / "missing"), few]):
-        open_gpu_ahead("cuda", queries)
+        open_gpu("cuda", are_many(queries))
         assert opened.pop() == "cuda" and not opened
     for device in ("auto", "cuda:0"):
-        open_gpu_ahead(device, [few, one])
+        open_gpu(device, are_many([few, one]))
         assert opened.pop() == "processes of GPU 0" and not opened
     for device in ("cpu", "cuda:0,1"):
-        open_gpu_ahead(device, [few, one])
+        open_gpu(device, are_many([few, one]))
         assert opened.pop() == device
     monkeypatch.setattr(gpu_opening, "has_nvidia_hardware", lambda: False)
-    open_gpu_ahead("auto", [few, one])
+    open_gpu("auto", are_many([few, one]))
     assert opened.pop() == "auto"

@@ -2,11 +2,9 @@
 
 import logging
 import os
-import shutil
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -15,9 +13,8 @@ from typing import Any
 import pytest
 
 from foldcli.logs import logger
-from foldcli.pipeline.processes.worker_pool import WorkerPool
 from foldcli.pipeline.search import search_handler, search_process
-from foldcli.pipeline.search.hit_texts import FoundHits, HitTexts, alignment_text, make_texts, table_text
+from foldcli.pipeline.search.hit_texts import HitTexts, TextMaker
 from foldcli.pipeline.search.search_handler import SearchHandler
 from foldcli.pipeline.search.search_process import (
     ProcessSearcher,
@@ -40,6 +37,7 @@ from tests.networks import tiny_parameters
 UBIQUITIN = "MQIFVKTLTGKTITLEVEPSDTIENVKAKIQDKEGIPPDQQRLIFAGKQLEDGRTLSDYNIQKESTLHLVLRLRGG"
 QUERIES = [FastaRecord("whole", UBIQUITIN), FastaRecord("half", UBIQUITIN[:40])]
 SETTINGS = AlignmentSettings(SearchSettings(threads=1), AlignmentFilter())
+SEARCH, MAKE = SETTINGS.search, TextMaker(SETTINGS)
 
 
 @pytest.fixture(scope="module")
@@ -71,49 +69,21 @@ def logged() -> Iterator[list[logging.LogRecord]]:
     logger.removeHandler(handler)
 
 
-def assert_equal(
-    found: list[tuple[FastaRecord, FoundHits]], folder: Path, queries: list[FastaRecord]
-) -> None:
+def assert_equal(found: list[tuple[FastaRecord, HitTexts]], folder: Path, queries: list[FastaRecord]) -> None:
     expected = list(here(folder).search_many(queries, SETTINGS.search))
     assert [query for query, _ in found] == [query for query, _ in expected]
-    for (query, hits), (_, reference) in zip(found, expected, strict=True):
-        assert len(hits) == len(reference) > 0 and hits.capped == reference.capped
-        assert table_text(query, hits) == table_text(query, reference)
-        assert alignment_text(query, hits, SETTINGS) == alignment_text(query, reference, SETTINGS)
+    for (query, texts), (_, hits) in zip(found, expected, strict=True):
+        assert texts == MAKE(query, hits) and texts.count == len(hits) > 0
 
 
-@pytest.mark.parametrize("text_processes", [0, 2])
-def test_hits_are_those_of_a_search_in_this_process(folder: Path, text_processes: int) -> None:
-    searcher = opened(SearchProcess(str(folder), "cpu", 0.5, (), text_processes), folder)
+def test_hits_are_those_of_a_search_in_this_process(folder: Path) -> None:
+    searcher = opened(SearchProcess(str(folder), "cpu", 0.5), folder)
     assert searcher.checksums == here(folder).checksums
     steps: list[tuple[int, int | None]] = []
-    found = list(searcher.find_hits(QUERIES, SETTINGS, lambda n, total: steps.append((n, total))))
+    found = list(searcher.map_hits(QUERIES, SEARCH, MAKE, lambda n, total: steps.append((n, total))))
     assert_equal(found, folder, QUERIES)
-    assert all(isinstance(hits, HitTexts) for _, hits in found)
     assert steps and all(total == 6 for _, total in steps)
-    assert_equal(list(searcher.find_hits(QUERIES[1:], SETTINGS)), folder, QUERIES[1:])
-
-
-def test_texts_of_processes(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shutil.copytree(folder, tmp_path / "db")
-    ((query, hits),) = here(tmp_path / "db").search_many(QUERIES[:1], SETTINGS.search)
-    expected, pool = HitTexts.of_hits(query, hits, SETTINGS), WorkerPool(1)
-    with monkeypatch.context() as patch:
-        patch.setattr(HitTexts, "of_hits", pytest.fail)
-        assert make_texts(query, hits, SETTINGS, pool) == expected
-    (service,) = pool._services.values()
-    service.process.send_signal(signal.SIGSTOP)
-    threading.Timer(0.3, service.process.kill).start()
-    assert make_texts(query, hits, SETTINGS, pool) == expected
-    pool.close()
-    # a process that opens the database after it has been replaced
-    (tmp_path / "t.fasta").write_text(f">z\n{UBIQUITIN}\n" * 3)
-    build_database([tmp_path / "t.fasta"], tmp_path / "other", BuildSettings(threads=1))
-    shutil.rmtree(tmp_path / "db")
-    (tmp_path / "other").rename(tmp_path / "db")
-    pool = WorkerPool(1)
-    assert make_texts(query, hits, SETTINGS, pool) == expected
-    pool.close()
+    assert_equal(list(searcher.map_hits(QUERIES[1:], SEARCH, MAKE)), folder, QUERIES[1:])
 
 
 @pytest.mark.gpu
@@ -122,7 +92,7 @@ def test_gpu_of_this_process_is_searched_by_another(folder: Path) -> None:
 
     assert allows_several_processes(0) and not allows_several_processes(99)
     searcher = opened(SearchProcess(str(folder), "auto", 0.5), folder)
-    assert_equal(list(searcher.find_hits(QUERIES, SETTINGS)), folder, QUERIES)
+    assert_equal(list(searcher.map_hits(QUERIES, SEARCH, MAKE)), folder, QUERIES)
 
 
 def test_several_databases_or_the_first_alone(folder: Path, tmp_path: Path) -> None:
@@ -135,26 +105,26 @@ def test_several_databases_or_the_first_alone(folder: Path, tmp_path: Path) -> N
     assert isinstance(both, ProcessSearcher) and both.checksums == open_joined(source).checksums
     for searcher, expected in ((both, open_joined(source)), (both.alone(), here(folder))):
         reference = dict(expected.search_many(QUERIES, SETTINGS.search))
-        for query, found in searcher.find_hits(QUERIES, SETTINGS):
-            assert table_text(query, found) == table_text(query, reference[query])
+        for query, found in searcher.map_hits(QUERIES, SEARCH, MAKE):
+            assert found == MAKE(query, reference[query])
     process.close()
-    ((_, hits),) = both.alone().find_hits(QUERIES[:1], SETTINGS)
-    assert len(hits) == 3
+    ((_, texts),) = both.alone().map_hits(QUERIES[:1], SEARCH, MAKE)
+    assert texts.count == 3
 
 
 def test_search_that_is_given_up_does_not_disturb_the_next_one(folder: Path) -> None:
     searcher = opened(SearchProcess(str(folder), "cpu", 0.5), folder)
-    results = searcher.find_hits(QUERIES, SETTINGS)
+    results = searcher.map_hits(QUERIES, SEARCH, MAKE)
     next(results)
     del results
-    assert_equal(list(searcher.find_hits(QUERIES[1:], SETTINGS)), folder, QUERIES[1:])
+    assert_equal(list(searcher.map_hits(QUERIES[1:], SEARCH, MAKE)), folder, QUERIES[1:])
 
 
 def test_error_of_a_query_is_raised_and_the_next_search_works(folder: Path) -> None:
     searcher = opened(SearchProcess(str(folder), "cpu", 0.5), folder)
     with pytest.raises(InputError, match="has 1 residue"):
-        list(searcher.find_hits([FastaRecord("short", "A")], SETTINGS))
-    assert_equal(list(searcher.find_hits(QUERIES, SETTINGS)), folder, QUERIES)
+        list(searcher.map_hits([FastaRecord("short", "A")], SEARCH, MAKE))
+    assert_equal(list(searcher.map_hits(QUERIES, SEARCH, MAKE)), folder, QUERIES)
 
 
 def test_this_process_searches_if_the_other_one_hangs(
@@ -165,7 +135,7 @@ def test_this_process_searches_if_the_other_one_hangs(
     monkeypatch.setattr("foldcli.pipeline.search.search_process._LONG_SILENCE", 0.1)
     monkeypatch.setattr("foldcli.pipeline.search.search_process._MAX_SILENCE", 0.2)
     os.kill(process.service.process.pid, signal.SIGSTOP)
-    assert_equal(list(searcher.find_hits(QUERIES, SETTINGS)), folder, QUERIES)
+    assert_equal(list(searcher.map_hits(QUERIES, SEARCH, MAKE)), folder, QUERIES)
     assert [record.getMessage() for record in logged] == [
         "the process of the searches does not answer; the main process searches instead"
     ]
@@ -178,7 +148,7 @@ def test_this_process_searches_if_the_other_one_has_ended(
     process = SearchProcess(str(folder), "cpu", 0.5)
     searcher = opened(process, folder)
     queries = QUERIES * 100  # more than are finished until the signal
-    results = searcher.find_hits(queries, SETTINGS)
+    results = searcher.map_hits(queries, SEARCH, MAKE)
     first = next(results)
     os.kill(process.service.process.pid, signal.SIGKILL)
     process.service.wait()
@@ -187,7 +157,7 @@ def test_this_process_searches_if_the_other_one_has_ended(
     assert [record.getMessage() for record in logged] == [
         "the process of the searches has ended with exit code -9; the main process searches instead"
     ]
-    assert_equal(list(searcher.find_hits(QUERIES, SETTINGS)), folder, QUERIES)
+    assert_equal(list(searcher.map_hits(QUERIES, SEARCH, MAKE)), folder, QUERIES)
 
 
 def test_this_process_searches_if_the_other_one_has_lost_its_gpu(
@@ -202,7 +172,7 @@ def test_this_process_searches_if_the_other_one_has_lost_its_gpu(
 
     process = LostGpu(str(folder), "cpu", 0.5)
     searcher = opened(process, folder)
-    assert_equal(list(searcher.find_hits(QUERIES, SETTINGS)), folder, QUERIES)
+    assert_equal(list(searcher.map_hits(QUERIES, SEARCH, MAKE)), folder, QUERIES)
     assert [record.getMessage() for record in logged] == [
         "the process of the GPU has ended; the main process searches instead"
     ]
@@ -227,14 +197,14 @@ def test_signals_of_schedulers_do_not_end_the_process_before_its_owner(folder: P
     searcher = opened(process, folder)
     for number in signal.SIGTERM, signal.SIGINT:
         os.kill(process.service.process.pid, number)
-    assert_equal(list(searcher.find_hits(QUERIES, SETTINGS)), folder, QUERIES)
+    assert_equal(list(searcher.map_hits(QUERIES, SEARCH, MAKE)), folder, QUERIES)
     assert process.service.process.poll() is None
 
 
 def test_process_ends_with_its_owner_and_in_the_middle_of_a_search(folder: Path) -> None:
     process = SearchProcess(str(folder), "cpu", 0.5)
     searcher = opened(process, folder)
-    next(searcher.find_hits(QUERIES * 2000, SETTINGS))
+    next(searcher.map_hits(QUERIES * 2000, SEARCH, MAKE))
     process.service.close()
     assert process.service.process.returncode == 0
     another = SearchProcess(str(folder), "cpu", 0.5)
@@ -256,7 +226,7 @@ def test_search_after_the_end_says_how_the_process_has_ended(folder: Path) -> No
     opened(process, folder)
     process.close()
     with pytest.raises(SearchProcessEnded, match="exit code"):
-        list(process.search(QUERIES, SETTINGS, search_process.ignore))
+        list(process.search(QUERIES, SEARCH, MAKE, search_process.ignore))
 
 
 def test_progress_is_reported_a_few_times_a_second(monkeypatch: pytest.MonkeyPatch) -> None:

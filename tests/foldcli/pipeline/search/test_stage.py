@@ -11,7 +11,7 @@ from foldcli.inputs.complexes import chain_query
 from foldcli.outputs.layout import TargetFiles
 from foldcli.outputs.target import TargetRun
 from foldcli.pipeline.search.chain_search import LARGE_BATCH, ChainSearch
-from foldcli.pipeline.search.hit_texts import FoundHits
+from foldcli.pipeline.search.hit_texts import HitTexts
 from foldcli.pipeline.search.searcher import LocalSearcher
 from foldcli.pipeline.search.stage import SearchStage
 from foldcli.pipeline.search.stores import CacheStore, ChainStore
@@ -116,7 +116,7 @@ def test_errors_of_writing_stay_with_their_queries(tmp_path: Path, write_threads
         def is_finished(self, name: str, query: FastaRecord) -> bool:
             return False
 
-        def write(self, name: str, query: FastaRecord, hits: FoundHits) -> None:
+        def write(self, name: str, query: FastaRecord, texts: HitTexts) -> None:
             if name == "b":
                 raise OSError("full")
 
