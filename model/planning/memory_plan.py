@@ -244,7 +244,8 @@ def _step_bytes(config: ModelConfig, size: PassSize, chunk_elements: int) -> dic
         + pair_columns
         + bias(extra.msa.attention_heads)
         + chunk(extra_rows, 5 * length * extra_attention),
-        "extra column attention": 2 * extra_msa,
+        "extra column attention": 2 * extra_msa
+        + chunk(rows, 4 * size.extra_rows * (2 * extra.msa.channels + 3 * extra_attention)) // 4,
         "extra outer product mean": extra_msa
         + (2 * rows + gathered) * size.extra_rows * extra.msa.outer_channels * itemsize
         + update,

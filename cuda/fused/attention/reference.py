@@ -83,6 +83,43 @@ def attention(
     return x.add_(result) if add else result
 
 
+def global_attention(x: torch.Tensor, weights: AttentionWeights, mask: torch.Tensor) -> torch.Tensor:
+    """Compute `attend_globally` of LN(x) in chunks of rows: x [B, L, C] and mask [B, L] to [B, L, O]."""
+    length = x.shape[1]
+    result = x.new_empty(*x.shape[:2], weights.output.shape[-1])
+    # factor 4: small chunks are as fast, and the result is stored beside x
+    for rows in row_slices(x, 4 * length * (2 * x.shape[2] + 3 * weights.gating_bias.numel())):
+        normed = layer_norm(x[rows], weights.norm_scale, weights.norm_offset)
+        result[rows] = attend_globally(normed, weights, mask[rows])
+    return result
+
+
+def attend_globally(normed: torch.Tensor, weights: AttentionWeights, mask: torch.Tensor) -> torch.Tensor:
+    """Compute gated attention with one averaged query per row, and one key and value head (Algorithm 19).
+
+    Args:
+        normed: [..., L, C], rows of L normalised positions.
+        weights: the layer's parameters, of any dtype; key and value are [C, D].
+        mask: [..., L], 1 for keys that may be attended to.
+
+    Returns:
+        [..., L, O], the update.
+    """
+    w = AttentionWeights(*(x.to(normed.dtype) for x in weights))
+    heads, width = w.query.shape[1:]
+    count = mask.sum(dim=-1, keepdim=True) + 1e-10
+    mean = (mask.to(normed.dtype)[..., None, :] @ normed).squeeze(-2) / count.to(normed.dtype)  # [..., C]
+    query = (mean @ w.query.flatten(1)).unflatten(-1, (heads, width)) * width**-0.5  # [..., H, D]
+    key, value = normed @ w.key, normed @ w.value  # [..., L, D]
+    logits = query @ key.transpose(-1, -2)  # [..., H, L]
+    if logits.element_size() < 4:
+        logits = logits.float()
+    logits = logits + MASK_PENALTY * (mask[..., None, :] - 1.0)
+    attended = (torch.softmax(logits, dim=-1).to(value.dtype) @ value).flatten(-2)  # [..., H*D]
+    gate = torch.sigmoid(normed @ w.gating.flatten(1) + w.gating_bias.flatten())  # [..., L, H*D]
+    return (gate * attended[..., None, :]) @ w.output.flatten(0, 1) + w.output_bias
+
+
 def attend(
     projected: torch.Tensor,
     gating_bias: torch.Tensor,

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from cuda.fused.attention import differentiable as attention
-from cuda.fused.attention.reference import MASK_PENALTY
+from cuda.fused.attention.reference import attend_globally
 from cuda.fused.layer_norm import differentiable as layer_norms
 from cuda.fused.outer_product_mean import differentiable as outer_product_mean
 from cuda.fused.transition import differentiable as transition
@@ -70,26 +70,6 @@ def gated_attention(
     return F.linear(gated, layer.output.flatten(0, 1).to(x.dtype).T, layer.output_bias.to(x.dtype))
 
 
-def global_attention(x: torch.Tensor, layer: Attention, mask: torch.Tensor) -> torch.Tensor:
-    """Return attention along axis 2 of normalised x with one averaged query and one key head (Algorithm 19).
-
-    Args:
-        x: [B, R, L, C].
-        layer: the projections; key and value are [C, D].
-        mask: [B, R, L] float32.
-    """
-    heads, width = layer.query.shape[1:]
-    key_mask = mask.to(x.dtype)
-    mean = (key_mask[:, :, None] @ x).squeeze(2) / (mask.sum(dim=2, keepdim=True) + 1e-10).to(x.dtype)
-    query = (mean @ layer.query.flatten(1).to(x.dtype)).unflatten(-1, (heads, width)) * width**-0.5
-    key, value = x @ layer.key.to(x.dtype), x @ layer.value.to(x.dtype)  # [B, R, L, D]
-    logits = (query @ key.transpose(-1, -2)).float() + MASK_PENALTY * (mask[:, :, None] - 1.0)  # [B, R, H, L]
-    attended = (torch.softmax(logits, dim=-1).to(x.dtype) @ value).flatten(2)  # [B, R, H*D]
-    gate = x @ layer.gating.flatten(1).to(x.dtype) + layer.gating_bias.flatten().to(x.dtype)
-    gated = torch.sigmoid(gate) * attended[:, :, None]
-    return gated @ layer.output.flatten(0, 1).to(x.dtype) + layer.output_bias.to(x.dtype)
-
-
 def pair_bias(pair: torch.Tensor, norm: LayerNorm, weights: torch.Tensor) -> torch.Tensor:
     """Return LN(pair) W with heads first, [B, H, N, N]."""
     return (layer_norm(pair, norm) @ weights.to(pair.dtype)).permute(0, 3, 1, 2).contiguous()
@@ -110,7 +90,7 @@ def msa_column_update(layer: MsaColumnAttention, msa: torch.Tensor, mask: torch.
     columns = layer_norm(msa, layer.query_norm).transpose(1, 2)  # [B, N, S, C]
     column_mask = mask.transpose(1, 2)
     if layer.is_global:
-        update = global_attention(columns, layer.attention, column_mask)
+        update = attend_globally(columns, layer.gather_operands(), column_mask)
     else:
         update = gated_attention(columns, layer.attention, layer.kernels.fused, None, column_mask)
     return update.transpose(1, 2)

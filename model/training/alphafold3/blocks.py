@@ -10,12 +10,11 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from cuda.fused.add_scaled import add_scaled
 from model.alphafold2.modules.evoformer import TriangleAttention
 from model.alphafold3.blocks import BiasProjection, EndingAttention, MsaBlock, PairBlock, PairformerBlock
 from model.alphafold3.embedding import TemplateEmbedder
 from model.alphafold3.inputs import AlphaFold3Inputs
-from model.alphafold3.layers import MASK_PENALTY, Mask, run_block, uses_kernels
+from model.alphafold3.layers import MASK_PENALTY, Mask, run_block
 from model.layers.block_graphs import run_module
 from model.training.alphafold2.layers import (
     COLUMNS,
@@ -41,7 +40,7 @@ def dropout_factors(like: torch.Tensor, count: int, rate: float, dropout: float)
 
 def _add_dropped(x: torch.Tensor, update: torch.Tensor, factors: Mask, axis: int) -> torch.Tensor:
     """Return x plus an update [1, rows, columns, C], with the same factors [N, C] along an axis."""
-    return x + update if factors is None else add_scaled(x, update, factors, axis, fused=uses_kernels(x))
+    return x + update if factors is None else torch.addcmul(x, update, factors.unsqueeze(axis - 1))
 
 
 def pair_block(block: PairBlock, pair: torch.Tensor, mask: Mask, factors: Mask) -> torch.Tensor:
