@@ -168,9 +168,7 @@ class Trainer:
     def train(self, max_seconds: float | None = None, max_steps: int | None = None) -> Iterator[StepReport]:
         """Train until the last step, a limit or a request to stop; write checkpoints at the end.
 
-        Args:
-            max_seconds: stop after the first step that ends this long after the call.
-            max_steps: stop after this many steps of this call.
+        Training stops after the first step that ends `max_seconds` after the call, or after `max_steps`.
 
         Yields:
             A report after each step, on every process.
@@ -383,12 +381,7 @@ class Trainer:
         return norm > self.settings.optimizer.spike_factor * statistics.median(self._norms)
 
     def _update(self, rate: float, count: int) -> None:
-        """Make one step of Adam, and update the average.
-
-        Args:
-            rate: learning rate.
-            count: number of steps since the moments were zero, this one included.
-        """
+        """Make one step of Adam, the `count`th since the moments were zero, and update the average."""
         options = self.settings.optimizer
         adam_step(self.flat, self.moments, rate, count, options.beta1, options.beta2, options.epsilon)
         self.flat.update_average(options.ema_decay, self.progress.step + 1)

@@ -232,12 +232,9 @@ def make_targets(batch: Batch) -> Targets:
 def rigid_groups(
     aatype: torch.Tensor, atom14: torch.Tensor, mask: torch.Tensor
 ) -> tuple[Rigid, torch.Tensor]:
-    """Return the frames of the eight rigid groups, of shape [B, N, 8], and their mask [B, N, 8].
+    """Return the frames of the eight rigid groups and their mask, of shape [B, N, 8].
 
-    Args:
-        aatype: [B, N] int64.
-        atom14: [B, N, 14, 3], Å.
-        mask: [B, N, 14].
+    Inputs are aatype int64 [B, N], atom14 [B, N, 14, 3], Å, and mask [B, N, 14].
     """
     atoms = residue_rows(group_atoms, aatype)  # [B, N, 8, 3]
     points = torch.gather(atom14, 2, atoms.flatten(2)[..., None].expand(-1, -1, -1, 3))

@@ -37,13 +37,10 @@ def layer_norm(x: torch.Tensor, norm: LayerNorm, fused: bool = False) -> torch.T
 
 
 def drop(x: torch.Tensor, rate: float, shared_axis: int, dropout: torch.Tensor) -> torch.Tensor:
-    """Drop entries of x [B, rows, columns, C] with one mask for the whole shared axis.
+    """Drop entries of an update x [B, rows, columns, C] with one mask for the whole shared axis.
 
-    Args:
-        x: the update of a residual.
-        rate: probability that an entry becomes 0; the others are divided by 1 − rate.
-        shared_axis: ROWS or COLUMNS.
-        dropout: scalar that multiplies the rate: 1 to apply dropout, 0 for none.
+    The axis is ROWS or COLUMNS. An entry becomes 0 with the probability rate · dropout, the others are
+    divided by that of being kept; the scalar `dropout` is 1 to apply dropout, 0 for none.
     """
     shape = [1 if axis == shared_axis else size for axis, size in enumerate(x.shape)]
     keep_probability = 1.0 - rate * dropout
@@ -53,15 +50,10 @@ def drop(x: torch.Tensor, rate: float, shared_axis: int, dropout: torch.Tensor) 
 def gated_attention(
     x: torch.Tensor, layer: Attention, fused: bool, bias: torch.Tensor | None, mask: torch.Tensor | None
 ) -> torch.Tensor:
-    """Return gated self-attention along axis 2 of normalised x, independently for each entry of axis 1.
+    """Return gated self-attention along axis 2 of normalised x [B, R, L, C], for each entry of axis 1 alone.
 
-    Args:
-        x: [B, R, L, C].
-        layer: the projections.
-        fused: run the fused kernels.
-        bias: [B, H, L, L], the same for all R, or None.
-        mask: [B, R, L] float32, or [B, 1, L] for one mask for all R; 1 for keys that may be attended to. None
-            for all.
+    The bias is [B, H, L, L], the same for all R, or None. The mask [B, R, L] float32, or [B, 1, L] for all R,
+    is 1 for keys that may be attended to; None for all.
     """
     weights = (layer.query, layer.key, layer.value, layer.gating)
     projection = torch.cat([w.flatten(1) for w in weights], dim=1).to(x.dtype)  # [C, 4*H*D]

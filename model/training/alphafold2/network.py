@@ -172,20 +172,10 @@ def evoformer_block(
     seq_mask: torch.Tensor,
     dropout: torch.Tensor,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Run Algorithm 6, or one block of Algorithm 18.
+    """Run Algorithm 6, or one block of Algorithm 18; return the new msa [B, S, N, C] and pair [B, N, N, Z].
 
-    Args:
-        block: the parameters.
-        msa: [B, S, N, C].
-        pair: [B, N, N, Z].
-        msa_mask: [B, S, N].
-        row_keys: keys that rows of the MSA may attend to, [B, S, N], or [B, 1, N] if the same for all.
-        column_keys: the same for its columns, [B, S, N] or [B, S, 1].
-        seq_mask: [B, N].
-        dropout: scalar, see `run_network`.
-
-    Returns:
-        The new msa and pair.
+    Masks are msa_mask [B, S, N] and seq_mask [B, N]. `row_keys` are keys that rows of the MSA may attend to,
+    [B, S, N], or [B, 1, N] if the same for all; `column_keys` those of its columns, [B, S, N] or [B, S, 1].
     """
     update = msa_row_update(block.msa_row_attention_with_pair_bias, msa, pair, row_keys)
     msa = msa + drop(update, MSA_DROPOUT, ROWS, dropout)

@@ -52,16 +52,9 @@ def fold(
 ) -> FoldedStructure:
     """Run all iterations of the structure module, in float32.
 
-    Gradients do not pass from one iteration to the next through rotations, as in DeepMind's code.
-
-    Args:
-        module: the parameters.
-        single: [B, N, C] float32.
-        pair: [B, N, N, Z], of any dtype.
-        aatype: [B, N].
-        seq_mask: [B, N].
-        dropout: scalar, 1 to apply dropout and 0 for none.
-        iteration: `fold_iteration` or a compiled form of it.
+    Gradients do not pass from one iteration to the next through rotations, as in DeepMind's code. Inputs are
+    single [B, N, C] float32, pair [B, N, N, Z] of any dtype, aatype and seq_mask [B, N]; the scalar `dropout`
+    is 1 to apply it and 0 for none. `iteration` is `fold_iteration` or a compiled form of it.
     """
     run_iteration = iteration or fold_iteration
     layer, scale = module.fold_iteration, module.config.position_scale
@@ -121,20 +114,11 @@ def fold_iteration(
     seq_mask: torch.Tensor,
     dropout: torch.Tensor,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Run lines 6 to 10 of Algorithm 20.
+    """Run lines 6 to 10 of Algorithm 20; return the new single [B, N, C] and the frames' update [B, N, 6].
 
-    Args:
-        layer: the parameters.
-        single: [B, N, C].
-        pair: [B, N, N, Z], normalised.
-        pair_logits: [B, H, N, N].
-        rotation: [B, N, 3, 3], rotations of the backbone frames.
-        translation: [B, N, 3], their translations in units of `StructureConfig.position_scale`.
-        seq_mask: [B, N].
-        dropout: scalar.
-
-    Returns:
-        The new single representation, and the update of the frames [B, N, 6].
+    Inputs are single [B, N, C], normalised pair [B, N, N, Z], pair_logits [B, H, N, N] and seq_mask [B, N];
+    the backbone frames are rotations [B, N, 3, 3] and translations [B, N, 3] in units of
+    `StructureConfig.position_scale`.
     """
     attention: Any = layer.invariant_point_attention
     frames = Rigid(rotation, translation)

@@ -57,14 +57,10 @@ def structural_violations(
     bonded: torch.Tensor,
     clash_function: Callable[..., tuple[torch.Tensor, torch.Tensor]] | None = None,
 ) -> Violations:
-    """Find the violations of predicted structures.
+    """Find the violations of predicted structures atom14 [B, N, 14, 3], Å, with aatype and seq_mask [B, N].
 
-    Args:
-        atom14: [B, N, 14, 3], Å.
-        aatype: [B, N] int64.
-        seq_mask: [B, N].
-        bonded: [B, N], 1 where a residue is bonded to the previous one.
-        clash_function: a compiled form of `between_residue_clashes`.
+    `bonded` [B, N] is 1 where a residue is bonded to the previous one. `clash_function` is a compiled form of
+    `between_residue_clashes`.
     """
     exists = residue_rows(residue_constants.atom14_mask, aatype) * seq_mask[..., None]  # [B, N, 14]
     bond_loss, violating_bonds = peptide_bond_violations(atom14, aatype, exists, bonded)
@@ -114,16 +110,9 @@ def between_residue_clashes(
     radii: torch.Tensor,
     bonded: torch.Tensor,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the overlap of atoms of different residues, counted for both atoms, and the number of clashes.
+    """Return the overlap of different residues' atoms, counted for both, and the number of clashes, [B].
 
-    Args:
-        atom14: [B, N, 14, 3].
-        exists: [B, N, 14].
-        radii: [B, N, 14], Å.
-        bonded: [B, N], 1 where a residue is bonded to the previous one.
-
-    Returns:
-        Two tensors [B].
+    Atoms are [B, N, 14, 3], which of them exist and their radii in Å [B, N, 14]; `bonded` as above.
     """
     length = atom14.shape[1]
     distance = torch.sqrt(
@@ -149,13 +138,8 @@ def within_residue_loss(
 ) -> torch.Tensor:
     """Return the sum of the distances by which atom pairs within residues are out of bounds, [B].
 
-    Each pair counts for both of its atoms.
-
-    Args:
-        atom14: [B, N, 14, 3].
-        exists: [B, N, 14].
-        lower: [B, N, 14, 14], Å.
-        upper: [B, N, 14, 14], Å.
+    Each pair counts for both of its atoms. Atoms are [B, N, 14, 3], which of them exist [B, N, 14], bounds
+    [B, N, 14, 14], Å.
     """
     distance = torch.sqrt(1e-10 + (atom14[..., :, None, :] - atom14[..., None, :, :]).square().sum(dim=-1))
     mask = exists[..., :, None] * exists[..., None, :] * (1.0 - torch.eye(14, device=atom14.device))

@@ -35,12 +35,7 @@ _RELU = re.compile(r"swiglu\.linear_[ab]|pair_mlp\.[13]|template_pair_embedder\.
 
 @torch.no_grad()
 def initialize(network: AlphaFold3, seed: int) -> None:
-    """Draw all parameters; each depends on the seed and its own name alone.
-
-    Args:
-        network: a network on the CPU, float32.
-        seed: seed of the draw.
-    """
+    """Draw all parameters of a float32 network on the CPU, each from the seed and its own name alone."""
     for name, tensor in network.state_dict().items():
         source = source_of(name, tuple(tensor.shape))
         if source.name is None:

@@ -72,12 +72,7 @@ def total_loss(
 ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     """Return the weighted sum of the losses and the terms, not weighted, by name; all are scalars.
 
-    Args:
-        output: outputs of the network.
-        inputs: the target.
-        targets: the experimental structure.
-        weights: weights of the terms.
-        sigma_data: standard deviation of atom positions, Å.
+    `sigma_data` is the standard deviation of atom positions, Å.
     """
     total = output.denoised.new_zeros(())
     terms = {}

@@ -69,7 +69,7 @@ def run_pass(
     dtype: torch.dtype | None = None,
     graphs: KeptGraphs | None = None,
 ) -> tuple[TrainingOutput, AtomTargets]:
-    """Run one pass.
+    """Run one pass; return the outputs that losses read, and the structure that they compare with.
 
     Args:
         network: the network, whose trained parameters require gradients.
@@ -80,9 +80,6 @@ def run_pass(
         settings: settings of the pass.
         dtype: dtype of trunk, noised copies and confidence blocks; by default that of the inputs.
         graphs: those of the rollout, kept from pass to pass.
-
-    Returns:
-        The outputs that losses read, and the experimental structure that they are compared with.
     """
     dropout = float(settings.dropout)
     trunk = run_trunk(network, inputs, draws, draws.cycles(settings.most_cycles), dropout, dtype)
@@ -124,13 +121,8 @@ def run_trunk(
 ) -> TrunkOutput:
     """Compute the representations (Algorithm 1, lines 1 to 14); only the last cycle has gradients.
 
-    Args:
-        network: the network.
-        inputs: the crop.
-        draws: random numbers.
-        cycles: number of cycles.
-        dropout: 1 to apply dropout and 0 for none.
-        dtype: dtype of the representations; by default that of the inputs.
+    `dropout` is 1 to apply it and 0 for none; `dtype`, by default that of the inputs, is that of the
+    representations.
     """
     dtype = dtype or inputs.ref_pos.dtype
     relative = RelativePositions.of(inputs, network.config)

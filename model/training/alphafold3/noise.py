@@ -56,16 +56,9 @@ class SeededTrainingDraws(SeededDraws):
 def noised_copies(
     targets: AtomTargets, draws: CopyDraws, sigma_data: float
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return copies of a structure, moved and noised at random, and their noise levels.
+    """Return copies of a structure [S, A, 3], Å, moved and noised at random, and their noise levels [S], Å.
 
-    Args:
-        targets: the experimental structure.
-        draws: random numbers.
-        sigma_data: standard deviation of atom positions, Å.
-
-    Returns:
-        noisy: [S, A, 3], Å; 0 for atoms that are not resolved.
-        sigmas: [S], Å.
+    Positions are 0 for atoms that are not resolved. `sigma_data` is the standard deviation of positions, Å.
     """
     positions, resolved = targets.positions, targets.resolved
     level, motion = draws.level.to(positions), StepDraws(*(x.to(positions) for x in draws.motion))

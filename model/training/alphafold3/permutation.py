@@ -87,13 +87,7 @@ class Crop:
 
 @torch.no_grad()
 def best_targets(crop: Crop, experiment: Experiment, predicted: torch.Tensor) -> AtomTargets:
-    """Return the experimental structure of a crop in the order that fits a predicted structure best.
-
-    Args:
-        crop: the crop.
-        experiment: the experimental structure.
-        predicted: [A, 3], Å.
-    """
+    """Return the experimental structure of a crop in the order that fits a predicted one [A, 3], Å, best."""
     index = matching_atoms(crop, experiment, predicted)
     positions, resolved = experiment.positions[index], experiment.resolved[index]
     return AtomTargets(positions.to(predicted), resolved.to(predicted))
@@ -189,12 +183,8 @@ def _assign(
 ) -> tuple[float, dict[Molecule, Molecule]]:
     """Let each molecule of the crop take the closest copy that no other has taken.
 
-    Args:
-        crop: the crop.
-        experiment: the experiment's molecules.
-        centres: [N, 3], Å, predicted centres of the crop's tokens.
-        true: [N', 3], Å, experimental centres, aligned.
-        resolved: bool [N'].
+    Centres of tokens are those predicted for the crop [N, 3], and experimental ones [N', 3], aligned, of
+    which some are resolved, bool [N'].
 
     Returns:
         error: mean squared distance of the centroids, Å²; molecules without a resolved token count with one
@@ -241,11 +231,8 @@ def _match_atoms(
 ) -> torch.Tensor:
     """Return the experimental atom of each atom, int64 [A].
 
-    Args:
-        crop: the crop.
-        experiment: the experimental structure.
-        moved: [A, 3], Å, the predicted structure, aligned to the experimental one.
-        tokens: int64 [N], the experimental token of each token.
+    The predicted structure [A, 3], Å, is aligned to the experimental one; `tokens` int64 [N] are the
+    experimental tokens of its own.
     """
     ours, theirs = crop.molecules, experiment.molecules
     first = torch.searchsorted(theirs.atom_token, tokens)  # of each token's atoms

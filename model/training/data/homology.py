@@ -75,17 +75,12 @@ class ChainHits:
 
 
 def choose_held_out(hits: ChainHits, share: float, seed: int) -> dict[str, list[int]]:
-    """Choose the chains to hold out; the same arguments give the same chains.
+    """Choose the chains to hold out, given the hits of all chains among all.
 
-    Set A has one chain of each of `share` of the homology groups. Their other chains are in X, so that no
-    training chain is related to A. Set B has as many chains of other groups, if there are enough: those with
-    a relative whose hit covers at least 70 % of them with an identity under 40 %. Relatives of B with a
-    higher identity are in X. At least one group is not in A.
-
-    Args:
-        hits: hits of all chains among all.
-        share: share of the groups to hold out as a whole, 0 to 1.
-        seed: seed of the random choice.
+    The same arguments give the same chains. Set A has one chain of each of `share` of the homology groups.
+    Their other chains are in X, so that no training chain is related to A. Set B has as many chains of other
+    groups, if there are enough: those with a relative whose hit covers at least 70 % of them with an identity
+    under 40 %. Relatives of B with a higher identity are in X. At least one group is not in A.
 
     Returns:
         Indices of the chains in the sets A, B and X, in ascending order.

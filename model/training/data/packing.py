@@ -48,12 +48,9 @@ class TrainingChain:
 
 
 def write_chains(folder: Path, chains: Sequence[TrainingChain], clusters: np.ndarray) -> None:
-    """Write the full-atom chains, and an empty file of chains that have a backbone only.
+    """Write the full-atom chains, at least one, and an empty file of chains that have a backbone only.
 
-    Args:
-        folder: existing folder.
-        chains: at least one.
-        clusters: [chains] int, 30 % identity cluster of each chain.
+    `clusters` int [chains] are the 30 % identity clusters.
     """
     lengths = np.array([len(chain.aatype) for chain in chains], np.int32)
     first = np.concatenate([[0], np.cumsum(lengths)[:-1]])
@@ -92,12 +89,10 @@ def write_chains(folder: Path, chains: Sequence[TrainingChain], clusters: np.nda
 
 
 def write_alignments(folder: Path, alignments: Iterable[tuple[str, np.ndarray]]) -> None:
-    """Write the alignments of chains.
+    """Write the names and alignments of chains into an existing folder.
 
-    Args:
-        folder: existing folder.
-        alignments: name of each chain and its alignment, [rows, L] uint8: 0 to 19 amino acids, 20 unknown,
-            21 gap; the first row is the chain itself.
+    An alignment is [rows, L] uint8: 0 to 19 amino acids, 20 unknown, 21 gap; the first row is the chain
+    itself.
     """
     names, rows, lengths, tokens = [], [], [], []
     for name, alignment in alignments:
@@ -120,13 +115,7 @@ def write_alignments(folder: Path, alignments: Iterable[tuple[str, np.ndarray]])
 
 
 def write_groups(folder: Path, names: Sequence[str], groups: np.ndarray) -> None:
-    """Write the homology group of each chain.
-
-    Args:
-        folder: existing folder.
-        names: [chains], names of the chains.
-        groups: [chains] int, numbers of their groups.
-    """
+    """Write the homology groups of chains, int [chains], with the chains' names."""
     lines = [f"{name}\t{group}\n" for name, group in zip(names, groups.tolist(), strict=True)]
     (folder / GROUPS).write_text("".join(lines))
 

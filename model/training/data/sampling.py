@@ -112,13 +112,9 @@ class Sampler:
         self._may_be_template[split.train] = True
 
     def batch(self, first: int, size: int, crop: int, clamped_rate: float = 1.0) -> dict[str, np.ndarray]:
-        """Return the samples `first` to `first + size - 1`, stacked.
+        """Return the samples `first` to `first + size - 1`, stacked, with `crop` residues each.
 
-        Args:
-            first: index of the first sample.
-            size: number of samples.
-            crop: number of residues of each sample.
-            clamped_rate: share of the samples whose backbone FAPE is clamped.
+        `clamped_rate` is the share of the samples whose backbone FAPE is clamped.
         """
         arrays = _zero_arrays(self.settings, crop, size)
         for row in range(size):
@@ -130,9 +126,7 @@ class Sampler:
     def held_out_batch(self, chains: np.ndarray, crop: int) -> dict[str, np.ndarray]:
         """Return the central crops of held-out chains, with their whole alignments and best templates.
 
-        Args:
-            chains: [size] indices; -1 gives a sample of padding.
-            crop: number of residues of each sample.
+        Chains are indices [size], of which -1 gives a sample of padding.
         """
         arrays = _zero_arrays(self.settings, crop, len(chains))
         for row, chain in enumerate(chains):
@@ -306,15 +300,10 @@ class _Batches(Dataset):
 def load_batches(
     sampler: Sampler, batches: Iterator[MicroBatch], workers: int, pin_memory: bool
 ) -> Iterator[dict[str, torch.Tensor]]:
-    """Make micro-batches in worker processes, in the order of `batches`.
+    """Make micro-batches in worker processes, in the order of `batches`, which may be endless.
 
-    The worker processes end with the iterator, or before this process exits.
-
-    Args:
-        sampler: makes the samples.
-        batches: the micro-batches to make; may be endless.
-        workers: processes; 0 makes the batches in this one.
-        pin_memory: put them into pinned memory, from which copies to a GPU are asynchronous.
+    The worker processes end with the iterator, or before this process exits; 0 workers make the batches in
+    this one. From pinned memory, copies to a GPU are asynchronous.
     """
     exiting = threading.Event()
     loader = DataLoader(

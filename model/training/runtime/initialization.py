@@ -59,12 +59,7 @@ _UNSEEN_INPUTS = {"preprocess_msa": (23, 24, 48), "extra_msa_activations": (23, 
 
 @torch.no_grad()
 def initialize(network: AlphaFold, seed: int) -> None:
-    """Draw all parameters; each depends on the seed and its own name alone.
-
-    Args:
-        network: a network on the CPU, float32.
-        seed: seed of the draw.
-    """
+    """Draw all parameters of a float32 network on the CPU, each from the seed and its own name alone."""
     for name, parameter in network.named_parameters():
         generator = torch.Generator().manual_seed((seed * 2654435761 + zlib.crc32(name.encode())) % 2**63)
         _draw(name, parameter, generator)

@@ -201,10 +201,7 @@ class TrainingSettings:
 def learning_rate(settings: TrainingSettings, step: int, moments_from: int = 0) -> float:
     """Return the learning rate of a step, counted from 0: linear warm-up, then a cosine.
 
-    Args:
-        settings: settings of the run.
-        step: 0-based index of the step.
-        moments_from: step at which Adam's moments started from zero; the rate rises again from there.
+    The rate rises again from the step at which Adam's moments started from zero.
     """
     options = settings.optimizer
     warmup = min(1.0, (step + 1) / max(1, options.warmup_steps))
