@@ -175,8 +175,7 @@ def compute_cache_keys(module: ModuleType) -> None:
 def report_compilations(report: Callable[[str], None]) -> None:
     """Report each kernel that this process compiles from now on, instead of any earlier callback.
 
-    Args:
-        report: called with the kernel's name, and the types and constants that it is compiled for.
+    A report is the kernel's name, and the types and constants that it is compiled for.
     """
 
     def listen(*, src: Any, cache_hit: bool, **_: Any) -> None:

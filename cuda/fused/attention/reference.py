@@ -129,15 +129,9 @@ def attend(
     *,
     first_query: int = 0,
 ) -> None:
-    """Write gated attention of projected inputs [B, L, 4*H*D] to gated [B, Q, H*D].
+    """Write gated attention of queries, keys, values and gates [B, L, 4*H*D] to gated [B, Q, H*D].
 
-    Args:
-        projected: queries, keys, values and gates.
-        gating_bias: [H, D].
-        mask: [B, L] or None.
-        pair_bias: [H, Q, L], or None.
-        gated: written.
-        first_query: position of the first query.
+    The gates' bias is [H, D], the mask [B, L] or None, the pair bias [H, Q, L] or None.
     """
     heads, inner = len(gating_bias), gating_bias.numel()
     query, key, value, gate = projected.split(inner, dim=-1)  # each [B, L, H*D]

@@ -19,14 +19,10 @@ def triangle_multiplication(
     outgoing: bool,
     fused: bool,
 ) -> torch.Tensor:
-    """Compute the update of Algorithm 11 or 12 of pair [B, N, N, C] with mask [B, N, N].
+    """Compute the update of Algorithm 11 or 12 of pair [B, N, N, C].
 
-    Args:
-        pair: the pair representation.
-        weights: the layer's parameters.
-        mask: 1 for real pairs, or None for all.
-        outgoing: whether edges leave i and j (Algorithm 11) or enter them (Algorithm 12).
-        fused: run the Triton kernels.
+    The mask [B, N, N] is 1 for real pairs; None for all. Edges are outgoing from i and j (Algorithm 11) or
+    enter them (Algorithm 12). `fused` runs the Triton kernels.
     """
     if mask is None:
         mask = pair.new_ones(pair.shape[:3])
@@ -53,16 +49,10 @@ def packed_projection(weights: TriangleMultiplicationWeights) -> tuple[torch.Ten
 def update_reference(
     normed: torch.Tensor, weights: TriangleMultiplicationWeights, mask: torch.Tensor, outgoing: bool
 ) -> torch.Tensor:
-    """Compute the update of Algorithm 11 or 12 in plain PyTorch.
+    """Compute the update [B, N, N, C] of Algorithm 11 or 12 in plain PyTorch.
 
-    Args:
-        normed: [B, N, N, C], the normalised pair representation.
-        weights: the layer's parameters; matrices and biases are converted to its dtype.
-        mask: [B, N, N], 1 for real pairs.
-        outgoing: whether edges leave i and j (Algorithm 11) or enter them (Algorithm 12).
-
-    Returns:
-        [B, N, N, C].
+    The pair representation is normalised. Matrices and biases are converted to its dtype; the mask [B, N, N]
+    is 1 for real pairs.
     """
     w = _converted(weights, normed.dtype)
     present = mask[..., None].to(normed.dtype)

@@ -122,14 +122,7 @@ def fold_weights(w: TriangleMultiplicationWeights) -> FoldedWeights:
 def fold_half(
     scale: torch.Tensor, offset: torch.Tensor, weights: torch.Tensor, bias: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return weights [M, C] and bias [M] in float32 for half of a projection of LN(x).
-
-    Args:
-        scale: [C], of the LayerNorm.
-        offset: [C], of the LayerNorm.
-        weights: [C, M].
-        bias: [M].
-    """
+    """Return weights [M, C] and bias [M] in float32 for half of a projection of LN(x) by weights [C, M]."""
     matrix, bias_of_offset = fold_layer_norm(scale, offset, 0.5 * weights.float())
     return matrix, bias_of_offset + 0.5 * bias.float()
 

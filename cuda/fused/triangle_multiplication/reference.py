@@ -82,16 +82,7 @@ def triangle_multiplication(
 def project_rows(
     pair: torch.Tensor, weights: TriangleMultiplicationWeights, mask: torch.Tensor | None
 ) -> torch.Tensor:
-    """Compute rows of the left and then the right factor.
-
-    Args:
-        pair: [n, N, C], any rows of the pair representation.
-        weights: the layer's parameters.
-        mask: [n, N], or None.
-
-    Returns:
-        [2*M, n, N].
-    """
+    """Compute rows of the left, then the right factor, [2*M, n, N], of pair [n, N, C] and mask [n, N]."""
     count, length, channels = pair.shape
     inner = weights.left.shape[1]
     projection = torch.cat([weights.left, weights.right, weights.left_gate, weights.right_gate], dim=1)
@@ -110,16 +101,7 @@ def project_rows(
 
 
 def finish(pair: torch.Tensor, product: torch.Tensor, weights: TriangleMultiplicationWeights) -> torch.Tensor:
-    """Compute the update of rows of the pair representation from those of the product.
-
-    Args:
-        pair: [n, N, C].
-        product: [M, n, N].
-        weights: the layer's parameters.
-
-    Returns:
-        [n, N, C].
-    """
+    """Compute the update [n, N, C] of rows of pair [n, N, C] from those of the product [M, n, N]."""
     _, length, channels = pair.shape
     inner = weights.left.shape[1]
     result = pair.new_empty(pair.shape)
