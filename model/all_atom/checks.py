@@ -187,13 +187,7 @@ class _Result:
 
 
 def check_structure(structure: Structure, positions: np.ndarray, restraints: Restraints) -> Checks:
-    """Check a predicted structure.
-
-    Args:
-        structure: its molecules.
-        positions: [A, 3], Å.
-        restraints: the geometry that they should have.
-    """
+    """Check predicted positions [A, 3], Å, of molecules, given the geometry that they should have."""
     positions = positions.astype(np.float64)
     results = list(_run_checks(structure, positions, restraints))
     counts: list[dict[str, tuple[int, int]]] = [{} for _ in structure.chains]

@@ -90,11 +90,9 @@ def interfaces(prediction: Prediction) -> list[Interface]:
 
 
 def ligand_contacts(prediction: Prediction, distance: float = CLOSE_DISTANCE) -> list[LigandContact]:
-    """Return the atoms of other chains around ligands and ions, by ligand, nearest first.
+    """Return the atoms of other chains within a distance of ligands and ions, by ligand, nearest first.
 
-    Args:
-        prediction: the prediction.
-        distance: largest distance, Å; at most CONTACT_DISTANCE.
+    The distance, Å, is at most CONTACT_DISTANCE.
     """
     structure = prediction.structure
     pairs = _pairs_between_chains(prediction)

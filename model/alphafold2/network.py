@@ -167,11 +167,9 @@ class AlphaFold(nn.Module):
         self.plddt_shift = 0.0  # number that is added to the log odds of pLDDT / 100
 
     def run_pass(self, features: Features, previous: RecycledState) -> PassOutput:
-        """Run trunk and structure module once.
+        """Run trunk and structure module once; see `forward`.
 
-        Args:
-            features: see `forward`.
-            previous: see `forward`; its pair representation is taken, so that it can be freed.
+        The pair representation of the previous state is taken, so that it can be freed.
         """
         representations = self.evoformer(features, previous)
         activations, positions, atom_mask = self.structure_module(
@@ -244,10 +242,7 @@ class AlphaFold(nn.Module):
     ) -> tuple[ComplexScores, AlignedError]:
         """Compute the scores, PAE and pTM of a complex after a pass; only for networks with a PAE head.
 
-        Args:
-            output: result of the pass.
-            asym_id: [N], numbers of the chains.
-            plddt: [N], 0 to 100.
+        `asym_id` [N] are the numbers of the chains; pLDDT is [N], 0 to 100.
         """
         pair = output.representations.pair
         error_head = self.heads["predicted_aligned_error_head"]

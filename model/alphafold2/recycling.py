@@ -52,15 +52,9 @@ class RecyclingSettings:
 
 
 def ca_distance_change(before: torch.Tensor, after: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
-    """Return the root mean square change of all CA distances, Å, as in ColabFold's tolerance.
+    """Return the root mean square change of all CA distances, Å, float64, as in ColabFold's tolerance.
 
-    Args:
-        before: [N, 37, 3], Å.
-        after: [N, 37, 3], Å.
-        mask: [N], 1 for residues to include, or None for all.
-
-    Returns:
-        A float64 scalar on the same device.
+    Positions are [N, 37, 3], Å; the mask [N] is 1 for residues to include, None for all.
     """
     weights = before.new_ones(before.shape[0]) if mask is None else mask
     points = (x[:, residue_constants.CA].double() for x in (before, after))
@@ -74,13 +68,9 @@ def feature_tensors(
 ) -> dict[str, torch.Tensor]:
     """Convert the features of one iteration into the network's input tensors, int64 and float32.
 
-    Masks of all ones are left out. Copies to a GPU are asynchronous.
-
-    Args:
-        features: arrays of `msa.base.network_inputs.MONOMER` with a leading axis of iterations; optionally
-            cycle_length int64 [N], the length of the residue's chain if the chain is cyclic, else 0.
-        iteration: 0-based index of the iteration.
-        device: the device that the network runs on.
+    Masks of all ones are left out. Copies to a GPU are asynchronous. Features are arrays of
+    `msa.base.network_inputs.MONOMER` with a leading axis of iterations, counted from 0, and optionally
+    cycle_length int64 [N], the length of the residue's chain if the chain is cyclic, else 0.
     """
     tensors = {}
     if "cycle_length" in features:

@@ -345,9 +345,7 @@ class AtomEncoder(nn.Module):
     ) -> AtomConditions:
         """Compute what does not depend on noise (lines 1 to 6 and 8 to 14).
 
-        Args:
-            inputs: the target.
-            trunk: single representation [N, S], and projected pair conditioning [N, N, P].
+        `trunk` has the single representation [N, S], and the projected pair conditioning [N, N, P].
         """
         windows = AtomWindows.of(inputs.atom_mask, self.config.queries, self.config.keys)
         mask = windows.mask[..., None]
@@ -373,12 +371,7 @@ class AtomEncoder(nn.Module):
     def forward(
         self, inputs: AlphaFold3Inputs, conditions: AtomConditions, positions: torch.Tensor | None = None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Encode atoms (lines 7 and 15 to 17).
-
-        Args:
-            inputs: the target.
-            conditions: see `AtomConditions`.
-            positions: [S, A, 3], scaled noisy positions, if the encoder sees them.
+        """Encode atoms (lines 7, 15 to 17), with scaled noisy positions [S, A, 3] if the encoder sees them.
 
         Returns:
             tokens: [S, N, T].

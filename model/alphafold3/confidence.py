@@ -196,11 +196,8 @@ def _bespoke_iptm(
 ) -> torch.Tensor:
     """Return the mean ipTM of the chains of each pair with all others, [C, C] (section 5.9.3, item 3).
 
-    Args:
-        pairs: [C, C], ipTM of each pair.
-        members: tokens of each chain, bool [N].
-        framed: bool [N], tokens with a frame.
-        is_ligand: bool [N].
+    Pairs have an ipTM [C, C], chains their tokens, bool [N]; tokens, bool [N], may have a frame or be
+    ligands.
     """
     usable = torch.stack([(member & framed).any() for member in members]).to(pairs)
     ligand = torch.stack([2 * (member & is_ligand).sum() >= member.sum() for member in members])
@@ -248,16 +245,11 @@ def token_frames(
     mask: torch.Tensor | None = None,
     atomized: torch.Tensor | None = None,
 ) -> TokenFrames:
-    """Return the frames of a structure.
+    """Return the frames of a structure [A, 3], Å.
 
     An atomized token and the two closest atoms of its chain form a frame if their angle is not within 25° of
-    a straight line.
-
-    Args:
-        inputs: the target.
-        positions: [A, 3], Å.
-        mask: [A], 1 for atoms whose position is known; None for all real atoms.
-        atomized: indices of the atomized tokens, if they are known.
+    a straight line. The mask [A] is 1 for atoms whose position is known; None for all real atoms. The indices
+    of the atomized tokens are computed unless they are known.
     """
     known = (inputs.atom_mask if mask is None else mask).bool()
     last = len(inputs.atom_mask) - 1

@@ -84,14 +84,7 @@ class DiffusionConditioning(nn.Module):
         mask: Mask,
         rows: slice = slice(None),
     ) -> torch.Tensor:
-        """Compute some rows of the pair conditioning (lines 1 to 3, 5) from the trunk's [n, N, Z].
-
-        Args:
-            trunk_pair: [n, N, Z], these rows.
-            relative: relative positions of all tokens.
-            mask: [N, N].
-            rows: the rows.
-        """
+        """Compute rows of the pair conditioning (lines 1 to 3, 5) from the trunk's [n, N, Z]; mask [N, N]."""
         recorded = torch.is_grad_enabled()  # operations in place have no gradient
         dtype = trunk_pair.dtype if recorded else self.linear_z.weight.dtype
         row_mask = None if mask is None else mask[rows]
@@ -302,15 +295,10 @@ class DiffusionModule(nn.Module):
         relative: RelativePositions,
         rows: slice = slice(None),
     ) -> DiffusionConditions:
-        """Compute what does not change between steps.
+        """Compute what does not change between steps; biases are of the queries `rows`.
 
-        Args:
-            inputs: the target.
-            features: [N, I], the input representation.
-            single: [N, S], the trunk's single representation.
-            pair: [n, N, Z], rows of the trunk's pair representation.
-            relative: relative positions of the tokens.
-            rows: these rows; biases are of these queries.
+        Inputs are the input representation [N, I], and the trunk's single representation [N, S] and rows of
+        its pair representation [n, N, Z].
         """
         mask = None if bool(inputs.token_mask.all()) else inputs.token_mask
         pair_mask = None if mask is None else mask[:, None] * mask
@@ -345,17 +333,7 @@ class DiffusionModule(nn.Module):
         noisy: torch.Tensor,
         sigma: torch.Tensor,
     ) -> torch.Tensor:
-        """Denoise positions.
-
-        Args:
-            inputs: the target.
-            conditions: see `DiffusionConditions`.
-            noisy: [S, A, 3], Å.
-            sigma: noise level, Å: a scalar, or [S].
-
-        Returns:
-            [S, A, 3], Å.
-        """
+        """Denoise positions [S, A, 3], Å, of a noise level, Å, a scalar or [S]."""
         noisy = noisy * inputs.atom_mask[:, None]
         level = sigma[..., None, None]
         variance = level**2 + self.sigma_data**2

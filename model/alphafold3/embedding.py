@@ -148,14 +148,7 @@ class MsaEmbedder(nn.Module):
     def forward(
         self, inputs: AlphaFold3Inputs, features: torch.Tensor, rows: torch.Tensor, dtype: torch.dtype
     ) -> torch.Tensor:
-        """Embed rows of the alignment, [r, N, M].
-
-        Args:
-            inputs: the target.
-            features: [N, I], the input representation.
-            rows: int64 [r], rows of the alignment.
-            dtype: dtype of the result.
-        """
+        """Embed rows of the alignment, int64 [r], with the input representation [N, I]: [r, N, M]."""
         deletions = torch.stack([inputs.has_deletion[rows], inputs.deletion_value[rows]], dim=-1)
         msa = self.linear_m(torch.cat([inputs.msa[rows].to(features.dtype), deletions], dim=-1))
         msa += self.linear_s_input(features)
@@ -246,14 +239,9 @@ class TemplateEmbedder(nn.Module):
         copies: Mapping[int, int],
         rows: slice = slice(None),
     ) -> torch.Tensor:
-        """Return the update of pair [n, N, Z], which is not zero without templates.
+        """Return the update of some rows of pair [n, N, Z], which is not zero without templates.
 
-        Args:
-            inputs: the target.
-            pair: [n, N, Z], some rows.
-            mask: [N, N].
-            copies: see `distinct_templates`.
-            rows: these rows.
+        The mask is [N, N]; for `copies` see `distinct_templates`.
         """
         embedder = self.template_pair_embedder
         projected = embedder.linear_z(embedder.layer_norm_z(pair))

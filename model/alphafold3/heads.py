@@ -68,19 +68,10 @@ class PairformerEmbedding(nn.Module):
         mask: Mask,
         rows: slice = slice(None),
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Embed a sample.
+        """Embed a sample: return single [N, S] and rows of pair [n, N, Z].
 
-        Args:
-            features: [N, I], the input representation.
-            single: [N, S], the trunk's single representation.
-            pair: [n, N, Z], rows of the trunk's pair representation.
-            positions: [N, 3], Å, representative atoms of the tokens.
-            mask: [N].
-            rows: these rows.
-
-        Returns:
-            single: [N, S].
-            pair: [n, N, Z].
+        Inputs are the input representation [N, I], the trunk's single [N, S] and rows of its pair [n, N, Z],
+        the positions of the tokens' representative atoms [N, 3], Å, and the mask [N].
         """
         dtype = self.pairformer_stack.dtype
         single, pair = single.to(dtype, copy=True), self.embed(features, pair, positions, dtype, rows)
@@ -111,15 +102,9 @@ class PairformerEmbedding(nn.Module):
 
 
 def distance_bins(first: torch.Tensor, second: torch.Tensor, edges: torch.Tensor) -> torch.Tensor:
-    """Return one-hot bins of distances; a distance on an edge, or below the first one, is in no bin.
+    """Return one-hot bins of the distances of points [n, 3] and [N, 3], Å: [n, N, B].
 
-    Args:
-        first: [n, 3], Å.
-        second: [N, 3], Å.
-        edges: [B], Å, lower edges of the bins, ascending.
-
-    Returns:
-        [n, N, B].
+    Edges [B], Å, are the lower ones, ascending. A distance on an edge, or below the first one, is in no bin.
     """
     lower = edges**2
     upper = F.pad(lower[1:], (0, 1), value=torch.inf)
@@ -141,13 +126,10 @@ class NormedLinear(nn.Module):
 
 
 def symmetric_rows(layer: nn.Module, pair: torch.Tensor, columns: torch.Tensor, part: slice) -> torch.Tensor:
-    """Return the projection of pairs, of any dtype, plus its transpose.
+    """Return the projection of pairs, of any dtype, plus its transpose: rows `part` of them, [m, N, B].
 
-    Args:
-        layer: projects pairs.
-        pair: [n, N, Z], rows of the pair representation.
-        columns: [N, n, Z], the same columns of it.
-        part: the rows of the result [m, N, B], counted from the first one of pair.
+    `pair` [n, N, Z] are rows of the pair representation, `columns` [N, n, Z] the same columns of it; `part`
+    is counted from the first row of pair.
     """
     dtype = next(layer.parameters()).dtype
     projected: torch.Tensor = layer(columns[:, part].to(dtype))
@@ -195,14 +177,10 @@ class ConfidenceHeads(nn.Module):
         pair: torch.Tensor,
         positions: torch.Tensor,
     ) -> ConfidenceLogits:
-        """Compute the logits of one sample.
+        """Compute the logits of a sample's positions [A, 3], Å.
 
-        Args:
-            inputs: the target.
-            features: [N, I], the input representation.
-            single: [N, S], the trunk's single representation.
-            pair: [N, N, Z], the trunk's pair representation.
-            positions: [A, 3], Å.
+        Inputs are the input representation [N, I], and the trunk's single [N, S] and pair representation [N,
+        N, Z].
         """
         mask = None if bool(inputs.token_mask.all()) else inputs.token_mask
         single, pair = self.pairformer_embedding(

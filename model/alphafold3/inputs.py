@@ -114,13 +114,10 @@ class AlphaFold3Inputs:
         device: torch.device | str = "cpu",
         dtype: torch.dtype = torch.float32,
     ) -> "AlphaFold3Inputs":
-        """Convert arrays by name, of any numeric type, and check their shapes.
+        """Convert arrays by name, of any numeric type, and check their shapes; other arrays are ignored.
 
-        Args:
-            arrays: the tensors above, each with or without a leading axis of size 1; others are ignored.
-                Without `cyclic_mask`, no chain is cyclic.
-            device: where the tensors go, except for pairs of templates of more than HOST_TOKENS tokens.
-            dtype: type of the floating point tensors.
+        Each may have a leading axis of size 1. Without `cyclic_mask`, no chain is cyclic. Pairs of templates
+        of more than HOST_TOKENS tokens stay on the CPU. Floating point tensors get the dtype.
 
         Raises:
             ValueError: an array is missing or its shape does not fit the others.

@@ -218,12 +218,7 @@ class AdaptiveLayerNorm(nn.Module):
         self.linear_s = linear(condition_channels, channels)
 
     def forward(self, condition: torch.Tensor, gate: nn.Linear | None = None) -> Modulation:
-        """Compute the modulation by a condition [..., S].
-
-        Args:
-            condition: [..., S].
-            gate: projects the condition to the logit of the output's gate.
-        """
+        """Compute the modulation by a condition [..., S]; `gate` projects it to the output gate's logit."""
         normed = self.layer_norm_s(condition)
         return Modulation(
             torch.sigmoid(self.linear_g(normed)),
@@ -267,13 +262,8 @@ def joint_modulations(
 ) -> Iterator[Modulation]:
     """Compute the modulations of layers by one condition [N, S], those of several layers in two products.
 
-    Scales and gates are logits. Scales and shifts are in half precision, since the normalised condition has
-    no large values.
-
-    Args:
-        norms: the layers.
-        gates: project the condition to the logits of the layers' gates.
-        condition: [N, S].
+    Scales and gates are logits; each of `gates` projects the condition to those of a layer. Scales and shifts
+    are in half precision, since the normalised condition has no large values.
     """
 
     def prepare() -> tuple[torch.Tensor, ...]:

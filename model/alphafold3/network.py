@@ -123,14 +123,9 @@ class AlphaFold3(nn.Module):
     ) -> "AlphaFold3":
         """Return a network with the tensors that a reader of `model.checkpoints` returns, on a device.
 
-        Args:
-            config: the architecture.
-            tensors: float32 tensors by name.
-            kernels: implementation of the heavy operations; see `model.layers.kernels.select_kernels`.
-            device: where the network runs.
-            trunk_dtype: dtype of parameters and activations of the blocks that update the pair
-                representation. Embeddings, diffusion module and heads use float32; with another dtype on a
-                GPU, the diffusion module takes half-precision operands.
+        Parameters and activations of the blocks that update the pair representation get `trunk_dtype`.
+        Embeddings, diffusion module and heads use float32; with another dtype on a GPU, the diffusion module
+        takes half-precision operands.
         """
         with torch.device("meta"):
             network = cls(config, kernels, device)

@@ -362,14 +362,10 @@ class _Arrays:
 
 
 def to_openfold3(arrays: Tensors, path: Path | None = None) -> Tensors:
-    """Return the tensors of DeepMind's arrays by OpenFold3's names.
-
-    Args:
-        arrays: arrays by `scope/name`.
-        path: their file, for errors.
+    """Return the tensors of DeepMind's arrays, which are named `scope/name`, by OpenFold3's names.
 
     Raises:
-        ParametersError: an array is missing, unknown or has another number of axes.
+        ParametersError: an array is missing, unknown or has another number of axes; names the path.
     """
     source, result = _Arrays(arrays, path), {}
     for rule in [*_trunk(), *_diffusion(), *_heads()]:

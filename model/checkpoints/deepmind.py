@@ -112,10 +112,8 @@ class ParameterKey(NamedTuple):
 def parameter_key(tensor_name: str, multimer: MultimerConfig | None = None) -> ParameterKey:
     """Return the part of a parameter file that holds a tensor, given its name in the network's state.
 
-    Args:
-        tensor_name: for example `evoformer.extra_msa_stack.3.msa_transition.transition1.bias`.
-        multimer: configuration of an AlphaFold-Multimer network, whose files name some layers differently;
-            None for monomer networks.
+    A name is, for example, `evoformer.extra_msa_stack.3.msa_transition.transition1.bias`. Files of
+    AlphaFold-Multimer networks name some layers differently.
     """
     *scopes, name = tensor_name.split(".")
     block = next((int(scope) for scope in scopes if scope.isdigit()), None)

@@ -108,10 +108,8 @@ class HeldOutCase:
     def contains(self, identity: float | None, effective: float, weak_template: bool = False) -> bool:
         """Return whether a prediction is of this kind.
 
-        Args:
-            identity: identity of the best template, 0 to 1; None without templates.
-            effective: number of effective sequences of the alignment.
-            weak_template: whether the best template is weak.
+        Its best template has an identity, 0 to 1, or None without templates, and may be weak; its alignment
+        has a number of effective sequences.
         """
         value = effective if identity is None else identity
         upper = math.inf if self.upper is None else self.upper

@@ -138,14 +138,10 @@ def read_checkpoint(path: Path) -> tuple[AlphaFold3Config, dict[str, torch.Tenso
 def translate(
     theirs: Mapping[str, torch.Tensor], path: Path | None = None
 ) -> tuple[AlphaFold3Config, dict[str, torch.Tensor]]:
-    """Return the network of OpenFold3's tensors, and the tensors by our names.
-
-    Args:
-        theirs: tensors by OpenFold3's names, without duplicates.
-        path: their file, for errors.
+    """Return the network of OpenFold3's tensors, without duplicates, and the tensors by our names.
 
     Raises:
-        ParametersError: see `read_checkpoint`.
+        ParametersError: see `read_checkpoint`; names the path.
     """
     config = recognise(theirs)
     with torch.device("meta"):

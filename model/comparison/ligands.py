@@ -97,12 +97,8 @@ def _rmsd(
 ) -> float:
     """Return the least RMSD of a ligand after superposition of its binding site; infinite without one.
 
-    Args:
-        atoms: the atoms of the receptor.
-        near: bool [N], those at the ligand of the reference, whose residues are the binding site.
-        reference: the ligand of the reference.
-        model: that of the model.
-        orders: see `equivalent_orders`.
+    `near` marks the receptor's atoms, bool [N], at the ligand of the reference, whose residues are the
+    binding site; for `orders` see `equivalent_orders`.
     """
     site = np.isin(atoms.residues, atoms.residues[near]) & ~np.isnan(atoms.model[:, 0])
     chosen = site & atoms.is_trace
@@ -124,12 +120,8 @@ def _lddt_pli(
 ) -> float:
     """Return the best lDDT-PLI of the orders of a ligand's atoms; minus infinity without contacts.
 
-    Args:
-        atoms: the atoms of the receptor.
-        local: bool [N], those in contact with the ligand of the reference or of the model.
-        reference: the ligand of the reference.
-        model: that of the model.
-        orders: see `equivalent_orders`.
+    `local` marks the receptor's atoms, bool [N], in contact with the ligand of the reference or of the model;
+    for `orders` see `equivalent_orders`.
     """
     residues = set(atoms.residues[local].tolist())
     swaps = [(one, other) for one, other in atoms.swaps if int(atoms.residues[one[0]]) in residues]

@@ -122,11 +122,8 @@ def protein_pair_scores(prediction: Prediction) -> tuple[tuple[str, ...], PairSc
 def pair_scores(pae: torch.Tensor, residues: Residues, chains: Chains, max_pae: float) -> PairScores:
     """Compute the scores of pairs of chains.
 
-    Args:
-        pae: [N, N], Å; rows are the residues that are aligned on.
-        residues: the residues.
-        chains: their chains.
-        max_pae: PAE from which ipSAE ignores a pair of residues, Å.
+    Rows of the PAE [N, N], Å, are the residues that are aligned on; ipSAE ignores a pair from `max_pae` on,
+    Å.
     """
     sums, contacts = _sum_pairs(pae, residues, chains, max_pae)
     totals = {name: chains.membership.T @ values for name, values in sums.items()}  # [C, C]

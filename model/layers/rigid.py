@@ -66,12 +66,7 @@ def rotation_from_quaternion(quaternion: torch.Tensor) -> torch.Tensor:
 def update_quaternion(quaternion: torch.Tensor, vector: torch.Tensor) -> torch.Tensor:
     """Multiply by the unnormalised quaternion (1, b, c, d) from the right, then normalise (Algorithm 23).
 
-    Args:
-        quaternion: [..., 4], unit quaternions, real part first.
-        vector: [..., 3], (b, c, d).
-
-    Returns:
-        [..., 4], unit quaternions.
+    Unit quaternions are [..., 4] with the real part first, vectors (b, c, d) [..., 3].
     """
     products = (quaternion[..., :, None] * vector[..., None, :]).flatten(-2)  # [..., 12]
     table = _update_table(quaternion.device).to(quaternion.dtype)
@@ -122,12 +117,8 @@ def clear_device_tables() -> None:
 def frame_from_points(on_negative_x: torch.Tensor, origin: torch.Tensor, in_xy: torch.Tensor) -> Rigid:
     """Construct frames from three points (Algorithm 21, with the x axis reversed as for torsion angles).
 
-    Norms have 1e-8 added under the root, as in DeepMind's code, so that absent atoms give finite frames.
-
-    Args:
-        on_negative_x: [..., 3], point on the negative x axis, Å.
-        origin: [..., 3], origin of the frame, Å.
-        in_xy: [..., 3], point in the xy plane with positive y, Å.
+    Points are [..., 3], Å: on the negative x axis, the origin, and in the xy plane with positive y. Norms
+    have 1e-8 added under the root, as in DeepMind's code, so that absent atoms give finite frames.
     """
     x = _normalise(origin - on_negative_x)
     offset = in_xy - origin

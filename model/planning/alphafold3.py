@@ -116,10 +116,7 @@ class AllAtomMemoryPlan:
 def plan_prediction(config: AlphaFold3Config, size: PredictionSize, available: int) -> AllAtomMemoryPlan:
     """Return the fastest plan whose peak and copies of parameters fit, or the smallest one.
 
-    Args:
-        config: the network.
-        size: the prediction.
-        available: bytes that are free when the parameters are loaded.
+    `available` are the bytes that are free when the parameters are loaded.
     """
     loaded, copies = _parameter_bytes(config, size.half)
     samples = size.own_samples
@@ -137,11 +134,8 @@ def plan_prediction(config: AlphaFold3Config, size: PredictionSize, available: i
 def phase_bytes(config: AlphaFold3Config, size: PredictionSize, group: int, elements: int) -> dict[str, int]:
     """Return the bytes that each phase holds at once, with those that live during the whole prediction.
 
-    Args:
-        config: the network.
-        size: the prediction.
-        group: samples that the diffusion module sees together.
-        elements: elements of intermediates held at once.
+    The diffusion module sees a group of samples together; at most `elements` of intermediates are held at
+    once.
     """
     square, positions, item, template = size.tokens**2, size.positions, size.item, config.template_pair
     channels, sampler = config.pair.channels, config.diffusion

@@ -85,11 +85,7 @@ class PassSize:
     ) -> "PassSize":
         """Return the sizes of a network's passes, given the features that `recycling.predict` takes.
 
-        Args:
-            network: the network.
-            features: the features.
-            ranks: number of ranks.
-            captures: see `RankGroup`.
+        For `captures` see `RankGroup`.
         """
         graphs = ranks == 1 or captures
         element_bytes = network.evoformer.single_activations.bias.element_size()
@@ -152,17 +148,12 @@ class MemoryPlan:
 
 
 def plan_memory(config: ModelConfig, size: PassSize, available_bytes: int) -> MemoryPlan:
-    """Choose the largest useful chunk size that fits into memory.
+    """Choose the largest useful chunk size that fits into memory, of which `available_bytes` are free.
 
     Triangle multiplication stores two factors of the pair representation's size in any case, so chunks as
     large as both do not raise the peak. Several ranks use CUDA graphs if these fit with such chunks. If even
     the smallest chunks do not fit, the plan uses them anyway: the estimate may be too high, and otherwise the
     allocator reports the failure.
-
-    Args:
-        config: the network's architecture.
-        size: sizes of one pass.
-        available_bytes: memory that the pass may use, without parameters.
     """
     pair = config.evoformer.pair
     factors = 2 * size.per_rank(size.residues) * size.residues * pair.multiplication_channels
@@ -308,10 +299,7 @@ def _template_step_bytes(
 ) -> dict[str, int]:
     """Return the bytes of the steps that embed templates; see `_step_bytes`.
 
-    Args:
-        config: the network's architecture.
-        size: sizes of one pass.
-        chunk: returns the bytes of one chunk, given the number of rows and the elements per row.
+    `chunk` returns the bytes of one chunk, given the number of rows and the elements per row.
     """
     if config.template is None or not size.templates:
         return {}

@@ -246,10 +246,7 @@ def _seeded_random() -> Iterator[None]:
 
 @cache
 def select_platform(device: Literal["auto", "cpu", "gpu"]) -> openmm.Platform:
-    """Return OpenMM's platform for a device.
-
-    Args:
-        device: "cpu", "gpu", or "auto" for a GPU if OpenMM can use one, else the CPU.
+    """Return OpenMM's platform for "cpu", "gpu", or "auto", a GPU if OpenMM can use one, else the CPU.
 
     Raises:
         RelaxError: a GPU was requested, and OpenMM can use none.

@@ -66,11 +66,7 @@ class BackboneGeometry:
 
 
 def backbone_geometry(chains: list[list[gemmi.Residue]]) -> BackboneGeometry:
-    """Measure the backbone of a structure.
-
-    Args:
-        chains: the residues of each chain; consecutive residues of a chain are bonded.
-    """
+    """Measure the backbone of a structure; consecutive residues of a chain are bonded."""
     twisted = bonds = mirrored = phi_psi = 0
     lengths = []
     for chain in chains:

@@ -51,11 +51,7 @@ class StructureViolations:
 
 
 def find_violations(chains: list[list[gemmi.Residue]]) -> StructureViolations:
-    """Find the violations of heavy atoms.
-
-    Args:
-        chains: the residues of each chain; consecutive residues of a chain are bonded.
-    """
+    """Find the violations of heavy atoms; consecutive residues of a chain are bonded."""
     # values of the atoms of all residues
     positions, radii, residue_indices, names = [], [], [], []
     bonds = angles = 0
