@@ -169,25 +169,6 @@ class ConfidenceHeads(nn.Module):
         self.pde = NormedLinear(pair, heads.error_bins)
         self.distogram = AllAtomDistogramHead(config)
 
-    def forward(
-        self,
-        inputs: AlphaFold3Inputs,
-        features: torch.Tensor,
-        single: torch.Tensor,
-        pair: torch.Tensor,
-        positions: torch.Tensor,
-    ) -> ConfidenceLogits:
-        """Compute the logits of a sample's positions [A, 3], Å.
-
-        Inputs are the input representation [N, I], and the trunk's single [N, S] and pair representation [N,
-        N, Z].
-        """
-        mask = None if bool(inputs.token_mask.all()) else inputs.token_mask
-        single, pair = self.pairformer_embedding(
-            features, single, pair, positions[representative_atoms(inputs)], mask
-        )
-        return self.logits(inputs, single, pair)
-
     def logits(self, inputs: AlphaFold3Inputs, single: torch.Tensor, pair: torch.Tensor) -> ConfidenceLogits:
         """Project the representations [N, S] and [N, N, Z] of a sample to the logits of all heads."""
         return ConfidenceLogits(

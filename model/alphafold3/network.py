@@ -23,7 +23,7 @@ from model.alphafold3.embedding import (
     alignment_mask,
     distinct_templates,
 )
-from model.alphafold3.heads import ConfidenceHeads, ConfidenceLogits, representative_atoms
+from model.alphafold3.heads import ConfidenceHeads, representative_atoms
 from model.alphafold3.inputs import AlphaFold3Inputs
 from model.alphafold3.layers import Norm, linear
 from model.alphafold3.sampling import DiffusionDraws, sample_positions
@@ -284,13 +284,6 @@ class AlphaFold3(nn.Module):
         )
         self._has_sampled = self._has_sampled or steps > 1
         return positions
-
-    @torch.inference_mode()
-    def heads(
-        self, inputs: AlphaFold3Inputs, trunk: TrunkOutput, positions: torch.Tensor
-    ) -> ConfidenceLogits:
-        """Compute the confidence logits of one structure [A, 3], Å (line 16)."""
-        return self.aux_heads(inputs, trunk.features, trunk.single, trunk.pair, positions)
 
 
 def alignment_rows(inputs: AlphaFold3Inputs, draws: DiffusionDraws, cycle: int, most: int) -> torch.Tensor:

@@ -43,16 +43,12 @@ _SCOPES = {
     "pair_embedding": "embedding2d",
     "hidden_0": "act_0",
     "hidden_1": "act_1",
-    "distances": "template_pair_embedding_0",
-    "beta_mask": "template_pair_embedding_1",
-    "column_types": "template_pair_embedding_2",
-    "row_types": "template_pair_embedding_3",
-    "direction_x": "template_pair_embedding_4",
-    "direction_y": "template_pair_embedding_5",
-    "direction_z": "template_pair_embedding_6",
-    "backbone_mask": "template_pair_embedding_7",
-    "query_pair": "template_pair_embedding_8",
 }
+_TEMPLATE_EMBEDDINGS = (
+    "distances", "beta_mask", "column_types", "row_types", "direction_x", "direction_y", "direction_z",
+    "backbone_mask", "query_pair",
+)  # fmt: skip
+_SCOPES |= {name: f"template_pair_embedding_{number}" for number, name in enumerate(_TEMPLATE_EMBEDDINGS)}
 # parameters that have other names in the files
 _NAMES = {
     "query": "query_w",

@@ -52,10 +52,6 @@ class Chains:
         """Return the maximum of values [N, ...] over the residues of each chain, [C, ...]."""
         return torch.stack([values[self.index == chain].amax(0) for chain in range(len(self.size))])
 
-    def sums(self, values: torch.Tensor) -> torch.Tensor:
-        """Return the sums [C, C] over the residues of each chain of values [N, C]."""
-        return self.membership.T @ values
-
 
 @dataclass(frozen=True)
 class Residues:

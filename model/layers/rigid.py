@@ -36,11 +36,6 @@ class Rigid:
         """Transform global points [..., 3] to local ones."""
         return rotate(self.rotation.transpose(-1, -2), points - self.translation)
 
-    def inverse(self) -> "Rigid":
-        """Return the inverse transformation."""
-        rotation = self.rotation.transpose(-1, -2)
-        return Rigid(rotation, -rotate(rotation, self.translation))
-
     def compose(self, first: "Rigid") -> "Rigid":
         """Return the transformation x → self(first(x))."""
         columns = first.rotation.transpose(-1, -2)[..., None, :, :]

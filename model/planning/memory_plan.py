@@ -6,6 +6,7 @@ rows × residues are neglected.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -87,41 +88,25 @@ class PassSize:
 
         For `captures` see `RankGroup`.
         """
-        graphs = ranks == 1 or captures
-        element_bytes = network.evoformer.single_activations.bias.element_size()
-        in_place = network.kernels.fused
+        shared: dict[str, Any] = {
+            "element_bytes": network.evoformer.single_activations.bias.element_size(),
+            "in_place": network.kernels.fused,
+            "ranks": ranks,
+            "graphs": ranks == 1 or captures,
+        }
         if (multimer := network.config.multimer) is not None:
             alignment, residues = features["msa"].shape
             slots, _ = distinct_slots(features)
             rows = min(alignment, multimer.msa_rows)
             template_rows = int(features["template_all_atom_mask"].any(axis=(1, 2)).sum())
             extra_rows = max(1, min(alignment - rows, multimer.extra_rows))
-            return cls(
-                residues,
-                rows + template_rows,
-                extra_rows,
-                len(slots),
-                element_bytes,
-                in_place,
-                alignment,
-                ranks,
-                graphs,
-            )
+            sizes = (residues, rows + template_rows, extra_rows, len(slots))
+            return cls(*sizes, alignment_rows=alignment, **shared)
         _, rows, residues, _ = features["msa_feat"].shape
-        no_templates = np.zeros((1, 0))
-        template_mask = (
-            features.get("template_mask", no_templates) if network.config.template else no_templates
-        )
-        return cls(
-            residues,
-            rows + template_mask.shape[1],
-            features["extra_msa"].shape[1],
-            int(template_mask[0].sum()),
-            element_bytes,
-            in_place,
-            ranks=ranks,
-            graphs=graphs,
-        )
+        masks = features if network.config.template else {}
+        template_mask = masks.get("template_mask", np.zeros((1, 0)))
+        extra_rows, templates = features["extra_msa"].shape[1], int(template_mask[0].sum())
+        return cls(residues, rows + template_mask.shape[1], extra_rows, templates, **shared)
 
 
 @dataclass(frozen=True)

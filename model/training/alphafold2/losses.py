@@ -75,7 +75,7 @@ def loss_terms(
             targets.seq_mask,
             targets.bonded,
             execution.compile_if_enabled(between_residue_clashes),
-        ).loss
+        )
     return {name: value for name, value in terms.items() if getattr(weights, name)}
 
 

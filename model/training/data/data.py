@@ -5,7 +5,7 @@ second, and all processes share one copy.
 """
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from importlib.resources import files
 from pathlib import Path
@@ -19,24 +19,6 @@ FORMAT_VERSION = 1
 CENTI = 0.01  # Å per stored unit
 # list of held-out chains, in this package and in folders of packed data
 HELD_OUT = "heldout.tsv"
-ARRAYS = (
-    "chain_offset",
-    "aatype",
-    "atom14",
-    "atom_bits",
-    "break_before",
-    "group",
-    "cluster_size",
-    "row_offset",
-    "row_count",
-    "tokens",
-    "hit_offset",
-    "hit_target",
-    "hit_identity",
-    "hit_evalue",
-    "column_offset",
-    "columns",
-)
 
 
 @dataclass(frozen=True)
@@ -122,7 +104,8 @@ def open_chains(folder: Path) -> ChainSet:
         raise DataError(f"{folder}: holds no prepared training data") from error
     if manifest.get("format_version") != FORMAT_VERSION:
         raise DataError(f"{manifest_path}: written by another version; remove the folder to prepare it again")
-    arrays = {name: np.load(folder / f"{name}.npy", mmap_mode="r") for name in ARRAYS}
+    names = [item.name for item in fields(ChainSet) if item.type is np.ndarray]
+    arrays = {name: np.load(folder / f"{name}.npy", mmap_mode="r") for name in names}
     return ChainSet(ids=tuple(manifest["ids"]), num_full_atom=manifest["full_atom"], **arrays)
 
 

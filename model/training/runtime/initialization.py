@@ -21,35 +21,14 @@ from model.errors import ConfigError
 # standard deviation of a normal distribution truncated at two standard deviations
 _TRUNCATED_DEVIATION = 0.87962566103423978
 # output layers, by the last parts of their names
-_ZERO_WEIGHTS = frozenset(
-    {
-        "transition2",
-        "transition_2",
-        "output_projection",
-        "resblock2",
-        "resblock2_1",
-        "affine_update",
-        "logits",
-        "half_logits",
-        "gating_linear",
-        "left_gate",
-        "right_gate",
-    }
-)
-_RELU = frozenset(
-    {
-        "transition1",
-        "transition",
-        "transition_1",
-        "resblock1",
-        "resblock1_1",
-        "hidden_0",
-        "hidden_1",
-        "pair_embedding",
-        "template_single_embedding",
-        "template_projection",
-    }
-)
+_ZERO_WEIGHTS = (
+    "transition2", "transition_2", "output_projection", "resblock2", "resblock2_1", "affine_update", "logits",
+    "half_logits", "gating_linear", "left_gate", "right_gate",
+)  # fmt: skip
+_RELU = (
+    "transition1", "transition", "transition_1", "resblock1", "resblock1_1", "hidden_0", "hidden_1",
+    "pair_embedding", "template_single_embedding", "template_projection",
+)  # fmt: skip
 _GATES = frozenset({"gating_linear", "left_gate", "right_gate"})
 _GLOROT = frozenset({"query", "key", "value"})
 # Inputs that no training sample has, because the training data have no deletion counts. Their weights start
