@@ -71,19 +71,9 @@ def update_fused(
     normed: torch.Tensor, weights: TriangleMultiplicationWeights, mask: torch.Tensor, outgoing: bool
 ) -> torch.Tensor:
     """Compute `update_reference` with Triton kernels between the matrix products."""
-    weights = _converted(weights, normed.dtype)
-    projection, bias = packed_projection(weights)
-    result = _update(
-        normed,
-        mask,
-        projection,
-        bias,
-        weights.center_scale,
-        weights.center_offset,
-        weights.output,
-        weights.output_bias,
-        outgoing,
-    )[-1]
+    w = _converted(weights, normed.dtype)
+    center = (w.center_scale, w.center_offset)
+    result = _update(normed, mask, *packed_projection(w), *center, w.output, w.output_bias, outgoing)[-1]
     return result.view(normed.shape)
 
 
@@ -103,17 +93,10 @@ def _update(
     # deferred: Triton is optional
     from cuda.fused.triangle_multiplication import triton_training
 
-    saved = triton_training.update(
-        normed.contiguous(),
-        mask.contiguous(),
-        projection.contiguous(),
-        bias.contiguous(),
-        center_scale.contiguous(),
-        center_offset.contiguous(),
-        output.contiguous(),
-        output_bias.contiguous(),
-        outgoing,
-    )
+    packed = (projection.contiguous(), bias.contiguous())
+    center = (center_scale.contiguous(), center_offset.contiguous())
+    last = (output.contiguous(), output_bias.contiguous())
+    saved = triton_training.update(normed.contiguous(), mask.contiguous(), *packed, *center, *last, outgoing)
     return tuple(saved)  # type: ignore[return-value]
 
 
@@ -142,21 +125,13 @@ def _update_backward(
     saved: list[torch.Tensor],
     outgoing: bool,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return the gradients; see `triton_training.Gradients`."""
+    """Return the gradients; see `triton_training.update_backward`."""
     # deferred: Triton is optional
     from cuda.fused.triangle_multiplication import triton_training
 
-    gradients = triton_training.update_backward(
-        gradient.contiguous(),
-        normed.contiguous(),
-        mask.contiguous(),
-        projection.contiguous(),
-        center_scale.contiguous(),
-        output.contiguous(),
-        triton_training.Saved(*saved),
-        outgoing,
-    )
-    return tuple(gradients)  # type: ignore[return-value]
+    of_result = (gradient.contiguous(), normed.contiguous(), mask.contiguous())
+    weights = (projection.contiguous(), center_scale.contiguous(), output.contiguous())
+    return triton_training.update_backward(*of_result, *weights, triton_training.Saved(*saved), outgoing)
 
 
 @_update_backward.register_fake
