@@ -241,12 +241,12 @@ def distogram_loss(logits: torch.Tensor, beta: torch.Tensor, mask: torch.Tensor)
     """
     squared = (beta[:, :, None] - beta[:, None]).square().sum(dim=-1, keepdim=True)  # [B, N, N, 1]
     bins = (squared > distogram_edges(beta.device).square()).sum(dim=-1)  # [B, N, N]
-    errors = _cross_entropy(logits, bins)
+    errors = cross_entropy(logits, bins)
     pair_mask = mask[:, :, None] * mask[:, None]
     return (errors * pair_mask).sum(dim=(1, 2)) / (1e-6 + pair_mask.sum(dim=(1, 2)))
 
 
-def _cross_entropy(logits: torch.Tensor, classes: torch.Tensor) -> torch.Tensor:
+def cross_entropy(logits: torch.Tensor, classes: torch.Tensor) -> torch.Tensor:
     """Return -log p of the classes, in the shape of `classes`."""
     return -torch.gather(torch.log_softmax(logits, dim=-1), -1, classes[..., None]).squeeze(-1)
 
@@ -256,7 +256,7 @@ def masked_msa_loss(logits: torch.Tensor, true_msa: torch.Tensor, mask: torch.Te
 
     Logits are [B, S, N, 23], codes int64 [B, S, N]; the mask [B, S, N] is 1 for the masked positions.
     """
-    errors = _cross_entropy(logits, true_msa) * mask
+    errors = cross_entropy(logits, true_msa) * mask
     return errors.sum(dim=(1, 2)) / (1e-8 + mask.sum(dim=(1, 2)))
 
 
@@ -286,7 +286,7 @@ def predicted_lddt_loss(logits: torch.Tensor, atom14: torch.Tensor, targets: Tar
     mask = targets.atom14_mask[:, :, 1]
     score = lddt_ca(atom14[:, :, 1].detach(), targets.atom14[:, :, 1], mask)
     bins = (score * PLDDT_BINS).floor().long().clip(max=PLDDT_BINS - 1)
-    return (_cross_entropy(logits, bins) * mask).sum(dim=1) / (mask.sum(dim=1) + 1e-8)
+    return (cross_entropy(logits, bins) * mask).sum(dim=1) / (mask.sum(dim=1) + 1e-8)
 
 
 def aligned_error_loss(logits: torch.Tensor, backbone: Rigid, targets: Targets) -> torch.Tensor:
@@ -300,7 +300,7 @@ def aligned_error_loss(logits: torch.Tensor, backbone: Rigid, targets: Targets) 
     squared = (local - _local_points(true, true.translation)).square().sum(dim=-1, keepdim=True)
     bins = (squared > aligned_error_edges(logits.device).square()).sum(dim=-1).clip(max=PAE_BINS - 1)
     pair_mask = mask[:, :, None] * mask[:, None]
-    return (_cross_entropy(logits, bins) * pair_mask).sum(dim=(1, 2)) / (1e-8 + pair_mask.sum(dim=(1, 2)))
+    return (cross_entropy(logits, bins) * pair_mask).sum(dim=(1, 2)) / (1e-8 + pair_mask.sum(dim=(1, 2)))
 
 
 def experimentally_resolved_loss(logits: torch.Tensor, targets: Targets) -> torch.Tensor:

@@ -137,16 +137,10 @@ def _trunk(
     embedding: Any = trunk.template_embedding
     if embedding is not None and trunk.template_torsion_embedding is not None:
         pair = pair + _embed_templates(embedding, pair, features, dropout, execution)
-        template_rows = torch.relu(
-            linear(
-                features["template_torsions"].to(dtype),
-                trunk.template_torsion_embedding.template_single_embedding,
-            )
-        )
-        template_rows = linear(
-            template_rows, trunk.template_torsion_embedding.template_projection
-        )  # [B, T, N, C]
-        msa = torch.cat([msa, template_rows], dim=1)
+        torsions = trunk.template_torsion_embedding
+        rows = linear(features["template_torsions"].to(dtype), torsions.template_single_embedding)
+        rows = linear(torch.relu(rows), torsions.template_projection)  # [B, T, N, C]
+        msa = torch.cat([msa, rows], dim=1)
         msa_mask = torch.cat([msa_mask, features["template_torsion_mask"]], dim=1)
         row_keys = column_keys = msa_mask
     extra = linear(features["extra_msa_feat"].to(dtype), trunk.extra_msa_embedding.extra_msa_activations)
@@ -183,12 +177,7 @@ def evoformer_block(
     msa = msa + msa_column_update(column, msa, column_keys)
     msa = msa + transition_update(block.msa_transition, msa)
     pair = pair + outer_product_mean_update(block.outer_product_mean, msa, msa_mask)
-    pair_mask = seq_mask[:, :, None] * seq_mask[:, None]
-    for layer in (block.triangle_multiplication_outgoing, block.triangle_multiplication_incoming):
-        pair = pair + drop(
-            triangle_multiplication_update(layer, pair, pair_mask), PAIR_DROPOUT, ROWS, dropout
-        )
-    pair = _attend_triangles(block, pair, seq_mask, dropout)
+    pair = _attend_triangles(block, _multiply_triangles(block, pair, seq_mask, dropout), seq_mask, dropout)
     return msa, pair + transition_update(block.pair_transition, pair)
 
 
@@ -196,13 +185,21 @@ def template_block(
     block: TemplatePairBlock, pair: torch.Tensor, seq_mask: torch.Tensor, dropout: torch.Tensor
 ) -> torch.Tensor:
     """Run one block of Algorithm 16 on pair [B, N, N, C] with seq_mask [B, N]; return the new pair."""
-    pair_mask = seq_mask[:, :, None] * seq_mask[:, None]
-    pair = _attend_triangles(block, pair, seq_mask, dropout)
-    for layer in (block.triangle_multiplication_outgoing, block.triangle_multiplication_incoming):
-        pair = pair + drop(
-            triangle_multiplication_update(layer, pair, pair_mask), PAIR_DROPOUT, ROWS, dropout
-        )
+    pair = _multiply_triangles(block, _attend_triangles(block, pair, seq_mask, dropout), seq_mask, dropout)
     return pair + transition_update(block.pair_transition, pair)
+
+
+def _multiply_triangles(
+    block: EvoformerBlock | TemplatePairBlock,
+    pair: torch.Tensor,
+    seq_mask: torch.Tensor,
+    dropout: torch.Tensor,
+) -> torch.Tensor:
+    pair_mask = seq_mask[:, :, None] * seq_mask[:, None]
+    for layer in (block.triangle_multiplication_outgoing, block.triangle_multiplication_incoming):
+        update = triangle_multiplication_update(layer, pair, pair_mask)
+        pair = pair + drop(update, PAIR_DROPOUT, ROWS, dropout)
+    return pair
 
 
 def _attend_triangles(

@@ -14,8 +14,8 @@ from model.alphafold2.modules.structure_module import (
     frames_to_atom14_positions,
     torsion_angles_to_frames,
 )
-from model.layers.common import LayerNorm, Linear
 from model.layers.rigid import Rigid, rotation_from_quaternion, update_quaternion
+from model.training.alphafold2.layers import layer_norm, linear
 
 DROPOUT = 0.1
 
@@ -59,11 +59,11 @@ def fold(
     run_iteration = iteration or fold_iteration
     layer, scale = module.fold_iteration, module.config.position_scale
     batch, length = aatype.shape
-    initial = _norm(single, module.single_layer_norm)
-    single = _linear(initial, module.initial_projection)
-    normed = _norm(pair.float(), module.pair_layer_norm)
+    initial = layer_norm(single, module.single_layer_norm)
+    single = linear(initial, module.initial_projection)
+    normed = layer_norm(pair.float(), module.pair_layer_norm)
     attention = layer.invariant_point_attention
-    pair_logits = 3.0**-0.5 * _linear(normed, attention.attention_2d).permute(0, 3, 1, 2)  # [B, H, N, N]
+    pair_logits = 3.0**-0.5 * linear(normed, attention.attention_2d).permute(0, 3, 1, 2)  # [B, H, N, N]
     quaternion = torch.zeros(batch, length, 4, device=single.device)
     quaternion[..., 0] = 1.0
     # requires gradients like the translations of later iterations, so that one compiled function serves all
@@ -123,11 +123,11 @@ def fold_iteration(
     attention: Any = layer.invariant_point_attention
     frames = Rigid(rotation, translation)
     update = _point_attention(attention, single, pair, pair_logits, frames, seq_mask)
-    single = _norm(_drop(single + update, dropout), layer.attention_layer_norm)
-    hidden = torch.relu(_linear(torch.relu(_linear(single, layer.transition)), layer.transition_1))
-    single = _drop(single + _linear(hidden, layer.transition_2), dropout)
-    single = _norm(single, layer.transition_layer_norm)
-    return single, _linear(single, layer.affine_update)
+    single = layer_norm(_drop(single + update, dropout), layer.attention_layer_norm)
+    hidden = torch.relu(linear(torch.relu(linear(single, layer.transition)), layer.transition_1))
+    single = _drop(single + linear(hidden, layer.transition_2), dropout)
+    single = layer_norm(single, layer.transition_layer_norm)
+    return single, linear(single, layer.affine_update)
 
 
 def _point_attention(
@@ -142,10 +142,10 @@ def _point_attention(
     config = layer.config
     heads, width = config.heads, config.scalar_channels
     points = [config.query_points, config.value_points]
-    query = _linear(single, layer.q_scalar).unflatten(-1, (heads, width))  # [B, N, H, D]
-    key, value = _linear(single, layer.kv_scalar).unflatten(-1, (heads, 2 * width)).split(width, dim=-1)
-    query_points = _to_global(_linear(single, layer.q_point_local), frames, heads)  # [B, N, H, P, 3]
-    key_points, value_points = _to_global(_linear(single, layer.kv_point_local), frames, heads).split(
+    query = linear(single, layer.q_scalar).unflatten(-1, (heads, width))  # [B, N, H, D]
+    key, value = linear(single, layer.kv_scalar).unflatten(-1, (heads, 2 * width)).split(width, dim=-1)
+    query_points = _to_global(linear(single, layer.q_point_local), frames, heads)  # [B, N, H, P, 3]
+    key_points, value_points = _to_global(linear(single, layer.kv_point_local), frames, heads).split(
         points, dim=3
     )
     scalar_weight = (3.0 * width) ** -0.5
@@ -165,7 +165,7 @@ def _point_attention(
     norms = torch.sqrt(local.square().sum(dim=-1) + 1e-8)
     pairs = (weights.transpose(1, 2) @ pair).flatten(2)  # [B, N, H*Z]
     outputs = [scalars, *local.unbind(dim=-1), norms, pairs]
-    return _linear(torch.cat(outputs, dim=-1), layer.output_projection)
+    return linear(torch.cat(outputs, dim=-1), layer.output_projection)
 
 
 def _to_global(flat: torch.Tensor, frames: Rigid, heads: int) -> torch.Tensor:
@@ -178,11 +178,3 @@ def _drop(x: torch.Tensor, dropout: torch.Tensor) -> torch.Tensor:
     """Drop entries of x, and divide the others by their probability of being kept."""
     keep_probability = 1.0 - DROPOUT * dropout
     return x * ((torch.rand_like(x) < keep_probability) / keep_probability)
-
-
-def _linear(x: torch.Tensor, layer: Linear) -> torch.Tensor:
-    return F.linear(x, layer.weights.T, layer.bias)
-
-
-def _norm(x: torch.Tensor, norm: LayerNorm) -> torch.Tensor:
-    return F.layer_norm(x, (x.shape[-1],), norm.scale, norm.offset, 1e-5)

@@ -11,11 +11,8 @@ from cuda.fused.smooth_lddt.reference import LIMITS
 from model.alphafold3.confidence import DISTOGRAM_RANGE, LARGEST_ERROR, token_frames
 from model.alphafold3.heads import has_representative, representative_atoms
 from model.alphafold3.inputs import AlphaFold3Inputs
-from model.training.alphafold3.denoising_losses import (
-    EPSILON,
-    NUCLEOTIDE_RADIUS,
-    RADIUS,
-)
+from model.training.alphafold2.losses import cross_entropy
+from model.training.alphafold3.denoising_losses import EPSILON, NUCLEOTIDE_RADIUS, RADIUS
 from model.training.alphafold3.targets import AtomTargets, centre_atoms
 
 
@@ -95,7 +92,7 @@ def resolved_loss(logits: torch.Tensor, inputs: AlphaFold3Inputs, targets: AtomT
 
     Logits are [A, 2], not resolved and resolved.
     """
-    return _masked_mean(_cross_entropy(logits, targets.resolved.long()), inputs.atom_mask.bool())
+    return _masked_mean(cross_entropy(logits, targets.resolved.long()), inputs.atom_mask.bool())
 
 
 def _representatives(inputs: AlphaFold3Inputs, mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -134,12 +131,7 @@ def _mean_cross_entropy(
     width = (last - first) / logits.shape[-1]
     centres = first + width / 2 + torch.arange(logits.shape[-1], device=values.device) * width
     nearest = (values[..., None] - centres).abs().argmin(dim=-1)
-    return _masked_mean(_cross_entropy(logits, nearest), mask)
-
-
-def _cross_entropy(logits: torch.Tensor, classes: torch.Tensor) -> torch.Tensor:
-    """Return −log p of classes [...] from logits [..., B]."""
-    return -torch.log_softmax(logits, dim=-1).gather(-1, classes[..., None]).squeeze(-1)
+    return _masked_mean(cross_entropy(logits, nearest), mask)
 
 
 def _masked_mean(values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
