@@ -18,15 +18,10 @@ def rotate(rotation: torch.Tensor, point: torch.Tensor) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class Rigid:
-    """Rigid transformations x → R x + t with any leading axes.
+    """Rigid transformations x → R x + t with any leading axes."""
 
-    Args:
-        rotation: [..., 3, 3].
-        translation: [..., 3].
-    """
-
-    rotation: torch.Tensor
-    translation: torch.Tensor
+    rotation: torch.Tensor  # [..., 3, 3]
+    translation: torch.Tensor  # [..., 3]
 
     def apply(self, points: torch.Tensor) -> torch.Tensor:
         """Transform local points [..., 3] to global ones."""
