@@ -139,10 +139,7 @@ class AlphaFold(nn.Module):
     """
 
     def __init__(
-        self,
-        config: ModelConfig,
-        kernels: str | Kernels = "reference",
-        device: torch.device | str = "cpu",
+        self, config: ModelConfig, kernels: str | Kernels = "reference", device: torch.device | str = "cpu"
     ) -> None:
         super().__init__()
         if isinstance(kernels, str):
@@ -160,10 +157,7 @@ class AlphaFold(nn.Module):
         """
         representations = self.evoformer(features, previous)
         activations, positions, atom_mask = self.structure_module(
-            representations.single.float(),
-            representations.pair,
-            features["aatype"],
-            features.get("seq_mask"),
+            representations.single.float(), representations.pair, features["aatype"], features.get("seq_mask")
         )
         return PassOutput(representations, activations, positions, atom_mask)
 

@@ -78,11 +78,7 @@ class DiffusionConditioning(nn.Module):
         self.transition_s = nn.ModuleList([SwiGLUTransition(single, 2) for _ in range(2)])
 
     def pair(
-        self,
-        trunk_pair: torch.Tensor,
-        relative: RelativePositions,
-        mask: Mask,
-        rows: slice = slice(None),
+        self, trunk_pair: torch.Tensor, relative: RelativePositions, mask: Mask, rows: slice = slice(None)
     ) -> torch.Tensor:
         """Compute rows of the pair conditioning (lines 1 to 3, 5) from the trunk's [n, N, Z]; mask [N, N]."""
         recorded = torch.is_grad_enabled()  # operations in place have no gradient

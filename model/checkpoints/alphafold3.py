@@ -85,10 +85,7 @@ def _norm(ours: str, scope: str, *, offset: bool = True) -> list[_Rule]:
 
 
 def _transition(ours: str, prefix: str, norm: str) -> list[_Rule]:
-    return [
-        *_norm(f"{ours}.layer_norm", f"{prefix}{norm}"),
-        *_swiglu(ours, prefix),
-    ]
+    return [*_norm(f"{ours}.layer_norm", f"{prefix}{norm}"), *_swiglu(ours, prefix)]
 
 
 def _swiglu(ours: str, prefix: str) -> list[_Rule]:

@@ -26,13 +26,7 @@ from model.errors import ParametersError, ParametersMissing
 _ROOT_SCOPE = "alphafold/alphafold_iteration"
 # modules that group layers in `model.alphafold2.network` and have no scope in the files
 _WITHOUT_SCOPE = frozenset(
-    {
-        "heads",
-        "input_embedding",
-        "recycling_embedding",
-        "extra_msa_embedding",
-        "template_torsion_embedding",
-    }
+    {"heads", "input_embedding", "recycling_embedding", "extra_msa_embedding", "template_torsion_embedding"}
 )
 # modules that have other names in the files
 _SCOPES = {

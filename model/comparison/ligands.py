@@ -145,9 +145,7 @@ def _lddt_pli(
 
 
 def _remarks(
-    model: list[ComparedLigand],
-    rows: dict[str, dict[str, float | str]],
-    rmsds: dict[tuple[str, str], float],
+    model: list[ComparedLigand], rows: dict[str, dict[str, float | str]], rmsds: dict[tuple[str, str], float]
 ) -> Iterator[str]:
     """Yield lines about ligands that have no score."""
     partners = {row[key] for row in rows.values() for key in ("rmsd_model", "lddt_pli_model") if key in row}

@@ -113,10 +113,7 @@ class _TmTerms:
 
 
 def _sum_tm_terms(
-    rows_of_logits: LogitRows,
-    edges: torch.Tensor,
-    interface: torch.Tensor,
-    chains: Chains,
+    rows_of_logits: LogitRows, edges: torch.Tensor, interface: torch.Tensor, chains: Chains
 ) -> _TmTerms:
     length = len(chains.index)
     centers = bin_centers(edges)

@@ -183,10 +183,7 @@ class _BlockGraphs:
         return tuple(x.clone() for x in self._results)
 
     def backward(
-        self,
-        span: Span,
-        tensors: tuple[torch.Tensor | None, ...],
-        gradients: tuple[torch.Tensor | None, ...],
+        self, span: Span, tensors: tuple[torch.Tensor | None, ...], gradients: tuple[torch.Tensor | None, ...]
     ) -> list[torch.Tensor | None]:
         """Add to the gradients of a block's parameters; return those of its arguments."""
         self._load(span, tensors)

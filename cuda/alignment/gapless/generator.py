@@ -293,10 +293,7 @@ def _address_lines(layout: LaneLayout) -> list[str]:
 def _score_lines(variant: Variant) -> list[str]:
     """Generate the score of a group, or of the groups that share a target."""
     lanes = f"{variant.layout.lanes}" + (" << class_" if variant.kind == "bounds" else "")
-    return [
-        f"score = score_{variant.intrinsics}(cells, best)",
-        *_shuffled_maximum("score", "1", lanes),
-    ]
+    return [f"score = score_{variant.intrinsics}(cells, best)", *_shuffled_maximum("score", "1", lanes)]
 
 
 def _shuffled_maximum(name: str, first_distance: str, end: str) -> list[str]:

@@ -277,12 +277,7 @@ class TopKSelector:
             event.wait(streams.selection)
 
     def _list_and_score(
-        self,
-        batch: BoundAndScore,
-        targets: DeviceSequences,
-        bounds: _Bounds,
-        limits: Any,
-        limits_row: int,
+        self, batch: BoundAndScore, targets: DeviceSequences, bounds: _Bounds, limits: Any, limits_row: int
     ) -> None:
         """Append the targets within limits, device int32 [≥ limits_row + queries, ≥ 2], and score them."""
         lists = self._lists

@@ -7,10 +7,7 @@ from cuda.fused.layer_norm.reference import layer_norm
 
 
 def pair_bias(
-    pair: torch.Tensor,
-    norm_scale: torch.Tensor,
-    norm_offset: torch.Tensor,
-    weights: torch.Tensor,
+    pair: torch.Tensor, norm_scale: torch.Tensor, norm_offset: torch.Tensor, weights: torch.Tensor
 ) -> torch.Tensor:
     """Compute LN(pair) W with heads first, [H, n, N], of any rows [n, N, C] of the pair representation.
 

@@ -45,10 +45,7 @@ def _pair_bias(
 
 
 def pair_bias(
-    pair: torch.Tensor,
-    norm_scale: torch.Tensor,
-    norm_offset: torch.Tensor,
-    weights: torch.Tensor,
+    pair: torch.Tensor, norm_scale: torch.Tensor, norm_offset: torch.Tensor, weights: torch.Tensor
 ) -> torch.Tensor:
     """Compute LN(pair) W with heads first; same arguments as the reference.
 

@@ -11,12 +11,7 @@ from model import residue_constants
 from model.alphafold2.modules.config import ModelConfig, TemplateConfig
 from model.alphafold2.modules.embedders import ALL, Features, distance_bins, pseudo_beta
 from model.alphafold2.modules.evoformer import Mask
-from model.alphafold2.modules.templates import (
-    TEMPLATE_BINS,
-    TemplatePairBlock,
-    one_template,
-    torsion_angles,
-)
+from model.alphafold2.modules.templates import TEMPLATE_BINS, TemplatePairBlock, one_template, torsion_angles
 from model.layers.common import LayerNorm, Linear, OneHotLinear, parameter
 from model.layers.kernels import Kernels
 from model.layers.rigid import rotate

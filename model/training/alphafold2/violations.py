@@ -84,10 +84,7 @@ def peptide_bond_violations(
 
 
 def between_residue_clashes(
-    atom14: torch.Tensor,
-    exists: torch.Tensor,
-    radii: torch.Tensor,
-    bonded: torch.Tensor,
+    atom14: torch.Tensor, exists: torch.Tensor, radii: torch.Tensor, bonded: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the overlap of different residues' atoms, counted for both, and the number of clashes, [B].
 

@@ -188,11 +188,7 @@ def denoise(
 
 
 def confidence(
-    network: AlphaFold3,
-    inputs: AlphaFold3Inputs,
-    trunk: TrunkOutput,
-    positions: torch.Tensor,
-    dropout: float,
+    network: AlphaFold3, inputs: AlphaFold3Inputs, trunk: TrunkOutput, positions: torch.Tensor, dropout: float
 ) -> ConfidenceLogits:
     """Compute the confidence logits of a structure [A, 3], Å (Algorithm 31); the trunk gets no gradient."""
     trunk, heads = _detached(trunk), network.aux_heads

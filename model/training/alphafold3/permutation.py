@@ -156,11 +156,7 @@ def _least_ambiguous(
 
 
 def _assign(
-    crop: Molecules,
-    experiment: Molecules,
-    centres: torch.Tensor,
-    true: torch.Tensor,
-    resolved: torch.Tensor,
+    crop: Molecules, experiment: Molecules, centres: torch.Tensor, true: torch.Tensor, resolved: torch.Tensor
 ) -> tuple[float, dict[Molecule, Molecule]]:
     """Let each molecule of the crop take the closest copy that no other has taken.
 
