@@ -160,15 +160,11 @@ def check_structure(structure: Structure, positions: np.ndarray, restraints: Res
         for index, chain in enumerate(_chains_of_parts(structure, result, len(counts))):
             if len(chain):
                 counts[index][result.check] = (len(chain), int(result.failed[chain].sum()))
+    names, unchecked = structure.chain_names, restraints.unchecked
     return Checks(
         tuple(
-            ChainChecks(
-                chain.name,
-                _chain_label(structure, index),
-                counts[index],
-                restraints.unchecked.get(chain.name, ""),
-            )
-            for index, chain in enumerate(structure.chains)
+            ChainChecks(name, _chain_label(structure, index), counts[index], unchecked.get(name, ""))
+            for index, name in enumerate(names)
         ),
         tuple(failure for result in results for failure in _failures(structure, result)),
         {result.check: int(result.failed.sum()) for result in results if result.failed.any()},

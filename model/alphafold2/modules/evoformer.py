@@ -93,16 +93,8 @@ class OuterProductMean(nn.Module):
     def gather_operands(self) -> OuterProductMeanWeights:
         """Return the parameters in the form that the fused operation takes; torch.compile can trace this."""
         norm, left, right = self.layer_norm_input, self.left_projection, self.right_projection
-        return OuterProductMeanWeights(
-            norm.scale,
-            norm.offset,
-            left.weights,
-            left.bias,
-            right.weights,
-            right.bias,
-            self.output,
-            self.output_bias,
-        )
+        projections = (left.weights, left.bias, right.weights, right.bias)
+        return OuterProductMeanWeights(norm.scale, norm.offset, *projections, self.output, self.output_bias)
 
     operands = cached_property(gather_operands)
 

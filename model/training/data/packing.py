@@ -70,15 +70,8 @@ def write_chains(folder: Path, chains: Sequence[TrainingChain], clusters: np.nda
             "atom_offset_centi": (atoms - alpha[:, None])[mask].astype(np.int16),
         },
     )
-    _write_archive(
-        folder / BACKBONES,
-        {
-            "ids": np.empty(0, "U1"),
-            "length": np.empty(0, np.int32),
-            "aatype": np.empty(0, np.uint8),
-            "n_ca_c_centroid_centi": np.empty((0, 4, 3), np.int16),
-        },
-    )
+    empty = {"ids": np.empty(0, "U1"), "length": np.empty(0, np.int32), "aatype": np.empty(0, np.uint8)}
+    _write_archive(folder / BACKBONES, empty | {"n_ca_c_centroid_centi": np.empty((0, 4, 3), np.int16)})
 
 
 def write_alignments(folder: Path, alignments: Iterable[tuple[str, np.ndarray]]) -> None:
@@ -96,15 +89,9 @@ def write_alignments(folder: Path, alignments: Iterable[tuple[str, np.ndarray]])
         # the query stays readable
         stored[0] = alignment[0]
         tokens.append(stored.T.astype(np.uint8).reshape(-1))
-    _write_archive(
-        folder / ALIGNMENTS,
-        {
-            "ids": np.array(names),
-            "rows": np.array(rows, np.int32),
-            "length": np.array(lengths, np.int32),
-            "tokens": np.concatenate(tokens),
-        },
-    )
+    counts = {"rows": np.array(rows, np.int32), "length": np.array(lengths, np.int32)}
+    arrays = {"ids": np.array(names), **counts, "tokens": np.concatenate(tokens)}
+    _write_archive(folder / ALIGNMENTS, arrays)
 
 
 def write_groups(folder: Path, names: Sequence[str], groups: np.ndarray) -> None:
