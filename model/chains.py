@@ -26,11 +26,7 @@ def iterate_chain_names() -> Iterator[str]:
 
 
 def chain_slices(asym_id: "np.ndarray") -> list[slice]:
-    """Return the residues of each chain, in order.
-
-    Args:
-        asym_id: [N] numbers of the chains; those of a chain are consecutive.
-    """
+    """Return the residues of each chain, in order, from their numbers [N], equal ones side by side."""
     counts = [len(list(residues)) for _, residues in itertools.groupby(asym_id.tolist())]
     ends = list(itertools.accumulate(counts))
     return [slice(end - count, end) for count, end in zip(counts, ends, strict=True)]

@@ -12,11 +12,8 @@ Settings = TypeVar("Settings")
 def from_mapping(dataclass_type: type[Settings], content: Any, path: str = "") -> Settings:
     """Build a dataclass from nested mappings, as YAML and JSON give them.
 
-    Args:
-        dataclass_type: the dataclass.
-        content: its fields by name; those left out keep their defaults. Numbers may be texts, because YAML
-            reads 1e-3 as text.
-        path: keys that lead to the mapping, joined by dots, for errors.
+    Fields that are left out keep their defaults. Numbers may be texts, because YAML reads 1e-3 as text.
+    `path` are the keys that lead to the mapping, joined by dots, for errors.
 
     Raises:
         ConfigError: an unknown key, a missing one, or a value of the wrong type.

@@ -21,13 +21,8 @@ clear_device_tables = _table_on_device.cache_clear
 
 
 def residue_rows(table: Callable[[], np.ndarray], aatype: torch.Tensor) -> torch.Tensor:
-    """Look up rows of a table by residue code.
+    """Look up rows of a table by residue code [...]: [..., ...] on the codes' device.
 
-    Args:
-        table: a function of `model.residue_constants` without arguments, which returns an array [21, ...].
-        aatype: [...], residue codes.
-
-    Returns:
-        [..., ...] on the device of `aatype`.
+    The table is a function of `model.residue_constants` without arguments, which returns an array [21, ...].
     """
     return _table_on_device(table, aatype.device)[aatype]

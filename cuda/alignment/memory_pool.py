@@ -26,17 +26,11 @@ _MIN_SEGMENT = 16 * 2**20
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """A block of device memory that goes back to its arena when it is no longer referenced.
+    """A block of device memory that goes back to its arena when it is no longer referenced."""
 
-    Args:
-        address: of its first byte.
-        size: bytes.
-        arena: the owner.
-    """
-
-    address: int
-    size: int
-    arena: "_Arena"
+    address: int  # of its first byte
+    size: int  # bytes
+    arena: "_Arena"  # the owner
 
     def __del__(self) -> None:
         # may run at any point of any thread, even while that thread holds the arena's lock

@@ -33,11 +33,8 @@ def row_slices(x: torch.Tensor, elements_per_row: int) -> Iterator[slice]:
     """Yield slices that cover the first axis of a tensor in order.
 
     A slice needs at most as many elements of intermediates as the enclosing `chunk_budget` block allows,
-    otherwise CPU_BUDGET or, on other devices, DEVICE_BUDGET; but it has at least one row.
-
-    Args:
-        x: the tensor.
-        elements_per_row: elements of intermediates that one row needs.
+    otherwise CPU_BUDGET or, on other devices, DEVICE_BUDGET; but it has at least one row. One row needs
+    `elements_per_row`.
     """
     budget = _planned.get() or (CPU_BUDGET if x.device.type == "cpu" else DEVICE_BUDGET)
     size = max(1, budget // max(1, elements_per_row))
@@ -46,13 +43,7 @@ def row_slices(x: torch.Tensor, elements_per_row: int) -> Iterator[slice]:
 
 
 def residue_slices(x: torch.Tensor, elements_per_row: int, rows: slice) -> Iterator[tuple[slice, slice]]:
-    """Yield the slices of `row_slices`, and the residues that they hold.
-
-    Args:
-        x: a tensor of some rows of the residues.
-        elements_per_row: see `row_slices`.
-        rows: the rows that `x` holds; `slice(None)` for all.
-    """
+    """Yield the slices of `row_slices` of a tensor with some rows of the residues, and their residues."""
     first = rows.start or 0
     for chunk in row_slices(x, elements_per_row):
         yield chunk, slice(first + chunk.start, first + chunk.stop)

@@ -34,17 +34,11 @@ _recording = threading.Lock()
 
 @dataclass(frozen=True)
 class KernelVariant:
-    """A kernel with the types and constants that it is compiled for.
+    """A kernel with the types and constants that it is compiled for."""
 
-    Args:
-        module: import name of the kernel's module.
-        name: name of the kernel in the module.
-        specialization: types, constants and options, as Triton's `JITFunction.preload` takes them.
-    """
-
-    module: str
-    name: str
-    specialization: str
+    module: str  # import name of the kernel's module
+    name: str  # name of the kernel in the module
+    specialization: str  # types, constants and options, as Triton's `JITFunction.preload` takes them
 
     def description(self) -> dict[str, Any]:
         """Return the types, constants and options by name."""
@@ -175,8 +169,7 @@ def compute_cache_keys(module: ModuleType) -> None:
 def report_compilations(report: Callable[[str], None]) -> None:
     """Report each kernel that this process compiles from now on, instead of any earlier callback.
 
-    Args:
-        report: called with the kernel's name, and the types and constants that it is compiled for.
+    A report is the kernel's name, and the types and constants that it is compiled for.
     """
 
     def listen(*, src: Any, cache_hit: bool, **_: Any) -> None:

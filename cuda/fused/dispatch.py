@@ -21,14 +21,9 @@ HOPPER_TRITON = "3.6."
 
 
 def resolve_implementation(implementation: str, device: torch.device | str) -> str:
-    """Return the implementation that a name stands for on a device.
+    """Return the implementation that a name stands for on a device: "reference", "triton" or "hopper".
 
-    Args:
-        implementation: "auto" (the fastest one for the device), "reference", "triton" or "hopper".
-        device: where the operation runs.
-
-    Returns:
-        "reference", "triton" or "hopper".
+    "auto" is the fastest one for the device.
 
     Raises:
         ValueError: the name is unknown, or "hopper" is requested for another device or version of Triton.

@@ -21,14 +21,10 @@ TYPES = {torch.bfloat16: gl.bfloat16, torch.float16: gl.float16}
 
 
 def tile_descriptor(x: torch.Tensor, *block: int) -> TensorDescriptor:
-    """Return a descriptor with which Gluon copies tiles of a 16-bit tensor.
+    """Return a descriptor with which Gluon copies tiles of a shape from and to a float16 or bfloat16 tensor.
 
     Tiles must start at multiples of 16 bytes (`cuda.fused.launch.tma_aligned`). Elements outside the tensor
     read as 0 and are not written.
-
-    Args:
-        x: float16 or bfloat16.
-        block: shape of a tile.
     """
     descriptor = object.__new__(TensorDescriptor)
     descriptor.__dict__.update(_checked_fields(block, x.dtype, x.shape, x.stride()), base=x)

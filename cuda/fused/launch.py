@@ -44,11 +44,8 @@ def check_tensors(operation: str, *tensors: torch.Tensor) -> None:
 def launch_table(operation: str, device: str = DEFAULT, section: str = "launches") -> list[dict[str, Any]]:
     """Return the rows of an operation's launch table in the order in which they are tried.
 
-    Args:
-        operation: name of its subpackage of `cuda.fused`.
-        device: the GPU's name as the driver gives it, such as "NVIDIA H200". A GPU without a table of its own
-            gets the default one.
-        section: "launches", or "backward" for the kernels of the backward pass.
+    A GPU, named as its driver does, such as "NVIDIA H200", gets the default table if it has none of its own.
+    Sections are "launches", and "backward" for the kernels of the backward pass.
     """
     folder = resources.files(f"cuda.fused.{operation}") / "tuning"
     path = folder / f"{device.lower().replace(' ', '_')}.json"
@@ -67,17 +64,10 @@ def _device_name(device: torch.device) -> str:
 def choose_launch(
     operation: str, x: torch.Tensor, channels: int, section: str = "launches", **sizes: int
 ) -> dict[str, Any]:
-    """Return the options of the first row of an operation's launch table that fits.
+    """Return the options of the first row of an operation's launch table that fits: of kernel and launcher.
 
-    Args:
-        operation: name of its subpackage of `cuda.fused`.
-        x: its element size and device select the row and the table.
-        channels: number of channels.
-        section: section of the table; see `launch_table`.
-        sizes: other sizes that rows may bound.
-
-    Returns:
-        Options of the kernel and of Triton's launcher.
+    The element size and device of x select row and table; rows may bound the channels and other `sizes`. For
+    the sections of a table see `launch_table`.
 
     Raises:
         ValueError: no row fits.
@@ -106,10 +96,7 @@ def first_fitting(
 def program_count(x: torch.Tensor, blocks: int, resident: int) -> int:
     """Return how many programs to launch when each processes several blocks in turn.
 
-    Args:
-        x: tensor on the kernel's device.
-        blocks: number of blocks of work.
-        resident: programs that run on a multiprocessor at the same time.
+    At most `resident` programs run on a multiprocessor of x's device at the same time.
     """
     if x.device.type != "cuda":
         return min(blocks, 2 * resident)

@@ -10,16 +10,10 @@ TILE_TERMS = 128
 
 
 def wide_product(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
-    """Return a matrix product, or a batch of them, in at least float32.
+    """Return a matrix product [R, K] × [K, C], or a batch of them [B, ...], in at least float32.
 
-    With results in 16 bits, the GPU's library may split a long sum and round each part to 16 bits.
-
-    Args:
-        first: [R, K] or [B, R, K].
-        second: [K, C] or [B, K, C], with the dtype of the first.
-
-    Returns:
-        [R, C] or [B, R, C].
+    With results in 16 bits, the GPU's library may split a long sum and round each part to 16 bits. Both
+    factors have the same dtype.
     """
     if first.element_size() > 2:
         return first @ second

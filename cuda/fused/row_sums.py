@@ -23,12 +23,7 @@ def sum_blocks(x, result, count, columns, ROWS: tl.constexpr, COLUMNS: tl.conste
 
 
 def sum_rows(x: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
-    """Return the sum over the first axis of x [R, ...], float32 and contiguous.
-
-    Args:
-        x: float32, contiguous.
-        out: where the sum is written, of its size and contiguous; by default a new tensor.
-    """
+    """Return the sum over the first axis of x [R, ...], float32 and contiguous, in `out` or a new tensor."""
     sizes = x.shape[1:]
     x = x.flatten(1) if x.dim() > 1 else x[:, None]
     while True:

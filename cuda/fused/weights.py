@@ -69,14 +69,7 @@ def _state(x: torch.Tensor) -> tuple[Any, ...]:
 
 
 def concatenate_columns(*weights: torch.Tensor) -> torch.Tensor:
-    """Return the matrices of one layer as columns of one matrix (cached; read-only).
-
-    Args:
-        weights: each [C, ...]; trailing axes are flattened.
-
-    Returns:
-        [C, sum of columns].
-    """
+    """Return matrices [C, ...] of one layer, flattened but for C, as columns of one (cached; read-only)."""
     return cached_weights(
         "concatenated columns",
         weights,
@@ -92,12 +85,7 @@ def join_rows(dtype: torch.dtype, *weights: torch.Tensor) -> torch.Tensor:
 def interleave_columns(*weights: torch.Tensor, dtype: torch.dtype | None = None) -> torch.Tensor:
     """Interleave the columns of the first and second matrix, of the third and fourth, … (cached; read-only).
 
-    Args:
-        weights: an even number of tensors [..., M].
-        dtype: dtype of the result; by default that of the weights.
-
-    Returns:
-        [..., M · number of weights].
+    Of an even number of tensors [..., M], the result is [..., M · number], in their dtype or another one.
     """
     return cached_weights(
         f"interleaved columns in {dtype}",
@@ -118,17 +106,10 @@ def cast_weights(weights: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 def fold_layer_norm(
     scale: torch.Tensor, offset: torch.Tensor, weights: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Fold LayerNorm's scale and offset into the projection that follows it.
+    """Fold LayerNorm's scale and offset [C] into the projection that follows it, weights [C, M].
 
-    LN(x) W equals (x − mean) / deviation times scale ⊙ W, plus the bias offset W.
-
-    Args:
-        scale: [C].
-        offset: [C].
-        weights: [C, M].
-
-    Returns:
-        Weights [M, C] and bias [M], float32.
+    LN(x) W equals (x − mean) / deviation times scale ⊙ W, plus the bias offset W. Returns weights [M, C] and
+    bias [M], float32.
     """
     wide = weights.float()
     return (scale.float()[:, None] * wide).T, offset.float() @ wide

@@ -8,10 +8,7 @@ import numpy as np
 def close_pairs(positions: np.ndarray, reach: float, part: np.ndarray) -> np.ndarray:
     """Return the pairs of atoms at most `reach` Å apart, int64 [P, 2], sorted, the smaller index first.
 
-    Args:
-        positions: [A, 3], Å, finite.
-        reach: largest distance, Å.
-        part: int [A]; pairs of atoms of the same part are left out.
+    Positions [A, 3], Å, are finite; pairs of atoms of the same `part`, int [A], are left out.
     """
     if len(positions) < 2:
         return np.zeros((0, 2), np.int64)

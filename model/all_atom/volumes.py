@@ -27,12 +27,8 @@ def volume_overlaps(
 ) -> Iterator[tuple[tuple[int, int], float]]:
     """Yield the overlaps of each ligand with polymers, with other ligands and with ions, if these are near.
 
-    Atoms that are bonded to the ligand, and their neighbours, do not count.
-
-    Args:
-        structure: the molecules.
-        positions: float64 [A, 3], Å.
-        radii: float64 [A], van der Waals radii, Å.
+    Atoms that are bonded to the ligand, and their neighbours, do not count. Positions are float64 [A, 3], van
+    der Waals radii float64 [A], Å.
 
     Yields:
         The two nearest atoms, the ligand's first, and the share of the ligand's volume.
@@ -66,11 +62,7 @@ def overlap_share(
 ) -> float:
     """Return the share of the volume of atoms that other atoms overlap, 0 to 1.
 
-    Args:
-        positions: [a, 3], Å.
-        radii: [a], Å.
-        other_positions: [b, 3], Å.
-        other_radii: [b], Å.
+    Positions are [a, 3] and [b, 3], radii [a] and [b], Å.
     """
     own_keys, own = _field(positions, radii)
     other_keys, other = _field(other_positions, other_radii)

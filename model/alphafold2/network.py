@@ -42,17 +42,11 @@ from model.prediction import ComplexScores
 
 @dataclass(frozen=True)
 class Representations:
-    """The trunk's output, in the dtype of the trunk.
+    """The trunk's output, in the dtype of the trunk."""
 
-    Args:
-        msa: [S, N, C], without the template rows.
-        pair: [N, N, Z].
-        single: [N, C'].
-    """
-
-    msa: torch.Tensor
-    pair: torch.Tensor
-    single: torch.Tensor
+    msa: torch.Tensor  # [S, N, C], without the template rows
+    pair: torch.Tensor  # [N, N, Z]
+    single: torch.Tensor  # [N, C']
 
     @property
     def first_row(self) -> torch.Tensor:
@@ -62,19 +56,12 @@ class Representations:
 
 @dataclass(frozen=True)
 class PassOutput:
-    """The result of one pass through trunk and structure module, before the heads.
+    """The result of one pass through trunk and structure module, before the heads."""
 
-    Args:
-        representations: the trunk's output.
-        structure_activations: [N, C'] float32, the structure module's single representation.
-        positions: [N, 37, 3] float32, atom positions in Å.
-        atom_mask: [N, 37] float32, 1 for the atoms of the residue type.
-    """
-
-    representations: Representations
-    structure_activations: torch.Tensor
-    positions: torch.Tensor
-    atom_mask: torch.Tensor
+    representations: Representations  # the trunk's output
+    structure_activations: torch.Tensor  # [N, C'] float32, the structure module's single representation
+    positions: torch.Tensor  # [N, 37, 3] float32, atom positions in Å
+    atom_mask: torch.Tensor  # [N, 37] float32, 1 for the atoms of the residue type
 
     def recycled_state(self) -> RecycledState:
         """Return the part of this output that the next pass takes as input."""
@@ -152,10 +139,7 @@ class AlphaFold(nn.Module):
     """
 
     def __init__(
-        self,
-        config: ModelConfig,
-        kernels: str | Kernels = "reference",
-        device: torch.device | str = "cpu",
+        self, config: ModelConfig, kernels: str | Kernels = "reference", device: torch.device | str = "cpu"
     ) -> None:
         super().__init__()
         if isinstance(kernels, str):
@@ -167,18 +151,13 @@ class AlphaFold(nn.Module):
         self.plddt_shift = 0.0  # number that is added to the log odds of pLDDT / 100
 
     def run_pass(self, features: Features, previous: RecycledState) -> PassOutput:
-        """Run trunk and structure module once.
+        """Run trunk and structure module once; see `forward`.
 
-        Args:
-            features: see `forward`.
-            previous: see `forward`; its pair representation is taken, so that it can be freed.
+        The pair representation of the previous state is taken, so that it can be freed.
         """
         representations = self.evoformer(features, previous)
         activations, positions, atom_mask = self.structure_module(
-            representations.single.float(),
-            representations.pair,
-            features["aatype"],
-            features.get("seq_mask"),
+            representations.single.float(), representations.pair, features["aatype"], features.get("seq_mask")
         )
         return PassOutput(representations, activations, positions, atom_mask)
 
@@ -244,10 +223,7 @@ class AlphaFold(nn.Module):
     ) -> tuple[ComplexScores, AlignedError]:
         """Compute the scores, PAE and pTM of a complex after a pass; only for networks with a PAE head.
 
-        Args:
-            output: result of the pass.
-            asym_id: [N], numbers of the chains.
-            plddt: [N], 0 to 100.
+        `asym_id` [N] are the numbers of the chains; pLDDT is [N], 0 to 100.
         """
         pair = output.representations.pair
         error_head = self.heads["predicted_aligned_error_head"]

@@ -31,36 +31,24 @@ _QUEUED_SHORT_PASSES = 2
 
 @dataclass(frozen=True)
 class RecyclingSettings:
-    """Settings of recycling.
+    """Settings of recycling."""
 
-    Args:
-        num_recycles: maximum number of passes after the first.
-        early_stop_tolerance: stop when CA distances change by less than this between passes (root
-            mean square over all pairs, Å), as ColabFold does; 0 never stops early. DeepMind's multimer code,
-            whose tolerance is 0.5 Å, makes one more pass.
-        extras: additional results that predictions contain.
-        seed: seed of the samples that multimer networks draw in each pass; see
-            `model.alphafold2.multimer.draws.PhiloxMsaDraws`.
-        dropout: whether the network drops updates as in its training, drawn with the seed.
-    """
-
-    num_recycles: int = 3
+    num_recycles: int = 3  # maximum number of passes after the first
+    # stop when CA distances change by less than this between passes (root mean square over all pairs, Å), as
+    # ColabFold does; 0 never stops early. DeepMind's multimer code, whose tolerance is 0.5 Å, makes one more
+    # pass
     early_stop_tolerance: float = 0.0
-    extras: frozenset[Extra] = frozenset()
+    extras: frozenset[Extra] = frozenset()  # additional results that predictions contain
+    # seed of the samples that multimer networks draw in each pass; see
+    # `model.alphafold2.multimer.draws.PhiloxMsaDraws`
     seed: int = 0
-    dropout: bool = False
+    dropout: bool = False  # whether the network drops updates as in its training, drawn with the seed
 
 
 def ca_distance_change(before: torch.Tensor, after: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
-    """Return the root mean square change of all CA distances, Å, as in ColabFold's tolerance.
+    """Return the root mean square change of all CA distances, Å, float64, as in ColabFold's tolerance.
 
-    Args:
-        before: [N, 37, 3], Å.
-        after: [N, 37, 3], Å.
-        mask: [N], 1 for residues to include, or None for all.
-
-    Returns:
-        A float64 scalar on the same device.
+    Positions are [N, 37, 3], Å; the mask [N] is 1 for residues to include, None for all.
     """
     weights = before.new_ones(before.shape[0]) if mask is None else mask
     points = (x[:, residue_constants.CA].double() for x in (before, after))
@@ -74,13 +62,9 @@ def feature_tensors(
 ) -> dict[str, torch.Tensor]:
     """Convert the features of one iteration into the network's input tensors, int64 and float32.
 
-    Masks of all ones are left out. Copies to a GPU are asynchronous.
-
-    Args:
-        features: arrays of `msa.base.network_inputs.MONOMER` with a leading axis of iterations; optionally
-            cycle_length int64 [N], the length of the residue's chain if the chain is cyclic, else 0.
-        iteration: 0-based index of the iteration.
-        device: the device that the network runs on.
+    Masks of all ones are left out. Copies to a GPU are asynchronous. Features are arrays of
+    `msa.base.network_inputs.MONOMER` with a leading axis of iterations, counted from 0, and optionally
+    cycle_length int64 [N], the length of the residue's chain if the chain is cyclic, else 0.
     """
     tensors = {}
     if "cycle_length" in features:

@@ -42,19 +42,12 @@ KERNEL_WIDTHS = (16, 32, 64)
 
 @dataclass(frozen=True)
 class AtomWindows:
-    """Windows of consecutive query atoms, each with the keys around it, shifted inwards at both ends.
+    """Windows of consecutive query atoms, each with the keys around it, shifted inwards at both ends."""
 
-    Args:
-        atoms: A, number of atoms.
-        starts: int64 [W], first key of each window.
-        key_index: int64 [W, K], atoms that are keys.
-        mask: float [W, Q, K], 1 for pairs of real atoms.
-    """
-
-    atoms: int
-    starts: torch.Tensor
-    key_index: torch.Tensor
-    mask: torch.Tensor
+    atoms: int  # A, number of atoms
+    starts: torch.Tensor  # int64 [W], first key of each window
+    key_index: torch.Tensor  # int64 [W, K], atoms that are keys
+    mask: torch.Tensor  # float [W, Q, K], 1 for pairs of real atoms
 
     @classmethod
     def of(cls, atom_mask: torch.Tensor, queries: int, keys: int) -> "AtomWindows":
@@ -85,19 +78,12 @@ class AtomWindows:
 
 
 class BlockConditions(NamedTuple):
-    """Conditions of one block of an atom transformer, the same for all denoising steps.
+    """Conditions of one block of an atom transformer, the same for all denoising steps."""
 
-    Args:
-        bias: [W, H, Q, K], logits of the pairs, with the penalty of masked ones.
-        query: modulation of the queries and of the attention's output, [A, C] each.
-        key: modulation of keys and values.
-        transition: modulation of the transition.
-    """
-
-    bias: torch.Tensor
-    query: Modulation
-    key: Modulation
-    transition: Modulation
+    bias: torch.Tensor  # [W, H, Q, K], logits of the pairs, with the penalty of masked ones
+    query: Modulation  # modulation of the queries and of the attention's output, [A, C] each
+    key: Modulation  # modulation of keys and values
+    transition: Modulation  # modulation of the transition
 
 
 class AtomAttention(nn.Module):
@@ -300,21 +286,13 @@ class NoisyPositionEmbedder(nn.Module):
 
 @dataclass(frozen=True)
 class AtomConditions:
-    """Conditions of an encoder and its decoder, the same for all denoising steps.
+    """Conditions of an encoder and its decoder, the same for all denoising steps."""
 
-    Args:
-        windows: the windows of atoms.
-        members: the atoms of tokens.
-        single: [A, C], conditioning of the atoms.
-        pair: [W, Q, K, P], conditioning of the pairs.
-        encoder: conditions of the encoder's blocks.
-    """
-
-    windows: AtomWindows
-    members: "TokenMembers"
-    single: torch.Tensor
-    pair: torch.Tensor
-    encoder: tuple[BlockConditions, ...]
+    windows: AtomWindows  # the windows of atoms
+    members: "TokenMembers"  # the atoms of tokens
+    single: torch.Tensor  # [A, C], conditioning of the atoms
+    pair: torch.Tensor  # [W, Q, K, P], conditioning of the pairs
+    encoder: tuple[BlockConditions, ...]  # conditions of the encoder's blocks
 
 
 class AtomEncoder(nn.Module):
@@ -345,9 +323,7 @@ class AtomEncoder(nn.Module):
     ) -> AtomConditions:
         """Compute what does not depend on noise (lines 1 to 6 and 8 to 14).
 
-        Args:
-            inputs: the target.
-            trunk: single representation [N, S], and projected pair conditioning [N, N, P].
+        `trunk` has the single representation [N, S], and the projected pair conditioning [N, N, P].
         """
         windows = AtomWindows.of(inputs.atom_mask, self.config.queries, self.config.keys)
         mask = windows.mask[..., None]
@@ -373,12 +349,7 @@ class AtomEncoder(nn.Module):
     def forward(
         self, inputs: AlphaFold3Inputs, conditions: AtomConditions, positions: torch.Tensor | None = None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Encode atoms (lines 7 and 15 to 17).
-
-        Args:
-            inputs: the target.
-            conditions: see `AtomConditions`.
-            positions: [S, A, 3], scaled noisy positions, if the encoder sees them.
+        """Encode atoms (lines 7, 15 to 17), with scaled noisy positions [S, A, 3] if the encoder sees them.
 
         Returns:
             tokens: [S, N, T].
@@ -427,19 +398,13 @@ class AtomDecoder(nn.Module):
 
 @dataclass(frozen=True)
 class TokenMembers:
-    """The atoms of each token by their rank in it.
+    """The atoms of each token by their rank in it."""
 
-    Args:
-        atoms: int64 [N, R], an atom of each token for each rank.
-        weights: [N, R], 1 where the token has such an atom.
-        count: [N, 1], number of atoms, at least 1.
-        matrix: [N, A], 1 for the atoms of a token, while gradients are recorded (those of a product need no
-            sorting), otherwise None.
-    """
-
-    atoms: torch.Tensor
-    weights: torch.Tensor
-    count: torch.Tensor
+    atoms: torch.Tensor  # int64 [N, R], an atom of each token for each rank
+    weights: torch.Tensor  # [N, R], 1 where the token has such an atom
+    count: torch.Tensor  # [N, 1], number of atoms, at least 1
+    # [N, A], 1 for the atoms of a token, while gradients are recorded (those of a product need no sorting),
+    # otherwise None
     matrix: torch.Tensor | None
 
     @classmethod

@@ -30,36 +30,21 @@ FRAME_EPSILON = 1e-8
 
 @dataclass(frozen=True)
 class Confidence:
-    """The scores of one structure. C is the number of chains, ordered by `chains`.
+    """The scores of one structure. C is the number of chains, ordered by `chains`."""
 
-    Args:
-        plddt: [A], 0 to 100.
-        pae: [N, N], Å, expected error of the second token in the frame of the first.
-        pde: [N, N], Å, expected error of the distance.
-        gpde: mean of pde weighted by the probability of a contact, Å.
-        ptm: predicted TM score.
-        iptm: predicted TM score of the interfaces.
-        disorder: share of exposed protein residues.
-        has_clash: 1 if two polymer chains clash, otherwise 0.
-        ranking_score: 0.8 iptm + 0.2 ptm + 0.5 disorder − 100 has_clash.
-        chains: numbers of the chains (`asym_id`), ascending.
-        chain_ptm: [C], pTM of each chain.
-        chain_pair_iptm: [C, C], symmetric, ipTM of each pair of chains; 0 on the diagonal.
-        bespoke_iptm: [C, C], symmetric, mean ipTM of the pair's ligand, or of both chains, with all others.
-    """
-
-    plddt: torch.Tensor
-    pae: torch.Tensor
-    pde: torch.Tensor
-    gpde: torch.Tensor
-    ptm: torch.Tensor
-    iptm: torch.Tensor
-    disorder: torch.Tensor
-    has_clash: torch.Tensor
-    ranking_score: torch.Tensor
-    chains: tuple[int, ...]
-    chain_ptm: torch.Tensor
-    chain_pair_iptm: torch.Tensor
+    plddt: torch.Tensor  # [A], 0 to 100
+    pae: torch.Tensor  # [N, N], Å, expected error of the second token in the frame of the first
+    pde: torch.Tensor  # [N, N], Å, expected error of the distance
+    gpde: torch.Tensor  # mean of pde weighted by the probability of a contact, Å
+    ptm: torch.Tensor  # predicted TM score
+    iptm: torch.Tensor  # predicted TM score of the interfaces
+    disorder: torch.Tensor  # share of exposed protein residues
+    has_clash: torch.Tensor  # 1 if two polymer chains clash, otherwise 0
+    ranking_score: torch.Tensor  # 0.8 iptm + 0.2 ptm + 0.5 disorder − 100 has_clash
+    chains: tuple[int, ...]  # numbers of the chains (`asym_id`), ascending
+    chain_ptm: torch.Tensor  # [C], pTM of each chain
+    chain_pair_iptm: torch.Tensor  # [C, C], symmetric, ipTM of each pair of chains; 0 on the diagonal
+    # [C, C], symmetric, mean ipTM of the pair's ligand, or of both chains, with all others
     bespoke_iptm: torch.Tensor
 
 
@@ -196,11 +181,8 @@ def _bespoke_iptm(
 ) -> torch.Tensor:
     """Return the mean ipTM of the chains of each pair with all others, [C, C] (section 5.9.3, item 3).
 
-    Args:
-        pairs: [C, C], ipTM of each pair.
-        members: tokens of each chain, bool [N].
-        framed: bool [N], tokens with a frame.
-        is_ligand: bool [N].
+    Pairs have an ipTM [C, C], chains their tokens, bool [N]; tokens, bool [N], may have a frame or be
+    ligands.
     """
     usable = torch.stack([(member & framed).any() for member in members]).to(pairs)
     ligand = torch.stack([2 * (member & is_ligand).sum() >= member.sum() for member in members])
@@ -231,15 +213,10 @@ def _has_clash(positions: torch.Tensor, polymers: list[torch.Tensor]) -> torch.T
 
 
 class TokenFrames(NamedTuple):
-    """The frames of tokens (section 4.3.2 of the supplement).
+    """The frames of tokens (section 4.3.2 of the supplement)."""
 
-    Args:
-        atoms: int64 [N, 3], the atoms of each frame; its origin is the second one.
-        valid: bool [N], tokens that have a frame; the atoms of the others mean nothing.
-    """
-
-    atoms: torch.Tensor
-    valid: torch.Tensor
+    atoms: torch.Tensor  # int64 [N, 3], the atoms of each frame; its origin is the second one
+    valid: torch.Tensor  # bool [N], tokens that have a frame; the atoms of the others mean nothing
 
 
 def token_frames(
@@ -248,16 +225,11 @@ def token_frames(
     mask: torch.Tensor | None = None,
     atomized: torch.Tensor | None = None,
 ) -> TokenFrames:
-    """Return the frames of a structure.
+    """Return the frames of a structure [A, 3], Å.
 
     An atomized token and the two closest atoms of its chain form a frame if their angle is not within 25° of
-    a straight line.
-
-    Args:
-        inputs: the target.
-        positions: [A, 3], Å.
-        mask: [A], 1 for atoms whose position is known; None for all real atoms.
-        atomized: indices of the atomized tokens, if they are known.
+    a straight line. The mask [A] is 1 for atoms whose position is known; None for all real atoms. The indices
+    of the atomized tokens are computed unless they are known.
     """
     known = (inputs.atom_mask if mask is None else mask).bool()
     last = len(inputs.atom_mask) - 1

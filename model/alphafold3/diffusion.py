@@ -78,20 +78,9 @@ class DiffusionConditioning(nn.Module):
         self.transition_s = nn.ModuleList([SwiGLUTransition(single, 2) for _ in range(2)])
 
     def pair(
-        self,
-        trunk_pair: torch.Tensor,
-        relative: RelativePositions,
-        mask: Mask,
-        rows: slice = slice(None),
+        self, trunk_pair: torch.Tensor, relative: RelativePositions, mask: Mask, rows: slice = slice(None)
     ) -> torch.Tensor:
-        """Compute some rows of the pair conditioning (lines 1 to 3, 5) from the trunk's [n, N, Z].
-
-        Args:
-            trunk_pair: [n, N, Z], these rows.
-            relative: relative positions of all tokens.
-            mask: [N, N].
-            rows: the rows.
-        """
+        """Compute rows of the pair conditioning (lines 1 to 3, 5) from the trunk's [n, N, Z]; mask [N, N]."""
         recorded = torch.is_grad_enabled()  # operations in place have no gradient
         dtype = trunk_pair.dtype if recorded else self.linear_z.weight.dtype
         row_mask = None if mask is None else mask[rows]
@@ -254,21 +243,13 @@ class TokenTransformer(nn.Module):
 
 @dataclass(frozen=True)
 class DiffusionConditions:
-    """Conditions of a prediction, the same for all denoising steps.
+    """Conditions of a prediction, the same for all denoising steps."""
 
-    Args:
-        single: [N, S], single conditioning without the noise level.
-        token_mask: [N], or None if all tokens are real.
-        token_biases: [H, N, N] for each block of the token transformer.
-        atoms: conditions of the atom encoder.
-        decoder: conditions of the decoder's blocks.
-    """
-
-    single: torch.Tensor
-    token_mask: Mask
-    token_biases: tuple[torch.Tensor, ...]
-    atoms: AtomConditions
-    decoder: tuple[BlockConditions, ...]
+    single: torch.Tensor  # [N, S], single conditioning without the noise level
+    token_mask: Mask  # [N], or None if all tokens are real
+    token_biases: tuple[torch.Tensor, ...]  # [H, N, N] for each block of the token transformer
+    atoms: AtomConditions  # conditions of the atom encoder
+    decoder: tuple[BlockConditions, ...]  # conditions of the decoder's blocks
 
 
 class DiffusionModule(nn.Module):
@@ -302,15 +283,10 @@ class DiffusionModule(nn.Module):
         relative: RelativePositions,
         rows: slice = slice(None),
     ) -> DiffusionConditions:
-        """Compute what does not change between steps.
+        """Compute what does not change between steps; biases are of the queries `rows`.
 
-        Args:
-            inputs: the target.
-            features: [N, I], the input representation.
-            single: [N, S], the trunk's single representation.
-            pair: [n, N, Z], rows of the trunk's pair representation.
-            relative: relative positions of the tokens.
-            rows: these rows; biases are of these queries.
+        Inputs are the input representation [N, I], and the trunk's single representation [N, S] and rows of
+        its pair representation [n, N, Z].
         """
         mask = None if bool(inputs.token_mask.all()) else inputs.token_mask
         pair_mask = None if mask is None else mask[:, None] * mask
@@ -345,17 +321,7 @@ class DiffusionModule(nn.Module):
         noisy: torch.Tensor,
         sigma: torch.Tensor,
     ) -> torch.Tensor:
-        """Denoise positions.
-
-        Args:
-            inputs: the target.
-            conditions: see `DiffusionConditions`.
-            noisy: [S, A, 3], Å.
-            sigma: noise level, Å: a scalar, or [S].
-
-        Returns:
-            [S, A, 3], Å.
-        """
+        """Denoise positions [S, A, 3], Å, of a noise level, Å, a scalar or [S]."""
         noisy = noisy * inputs.atom_mask[:, None]
         level = sigma[..., None, None]
         variance = level**2 + self.sigma_data**2

@@ -22,23 +22,14 @@ from model.layers.kernels import Kernels
 
 @dataclass(frozen=True)
 class RelativePositions:
-    """Classes of the relative positions of tokens (Algorithm 3), int8 [N, N] each.
+    """Classes of the relative positions of tokens (Algorithm 3), int8 [N, N] each."""
 
-    Args:
-        residue: clipped offset of the residues in one chain, or the last class.
-        token: clipped offset of the tokens in one residue, or the last class.
-        chain: clipped offset of the copies of one entity, or the last class.
-        same_entity: bool [N, N].
-        classes: number of classes of the first two.
-        chain_classes: number of classes of the third.
-    """
-
-    residue: torch.Tensor
-    token: torch.Tensor
-    chain: torch.Tensor
-    same_entity: torch.Tensor
-    classes: int
-    chain_classes: int
+    residue: torch.Tensor  # clipped offset of the residues in one chain, or the last class
+    token: torch.Tensor  # clipped offset of the tokens in one residue, or the last class
+    chain: torch.Tensor  # clipped offset of the copies of one entity, or the last class
+    same_entity: torch.Tensor  # bool [N, N]
+    classes: int  # number of classes of the first two
+    chain_classes: int  # number of classes of the third
 
     @classmethod
     def of(cls, inputs: AlphaFold3Inputs, config: AlphaFold3Config) -> "RelativePositions":
@@ -148,14 +139,7 @@ class MsaEmbedder(nn.Module):
     def forward(
         self, inputs: AlphaFold3Inputs, features: torch.Tensor, rows: torch.Tensor, dtype: torch.dtype
     ) -> torch.Tensor:
-        """Embed rows of the alignment, [r, N, M].
-
-        Args:
-            inputs: the target.
-            features: [N, I], the input representation.
-            rows: int64 [r], rows of the alignment.
-            dtype: dtype of the result.
-        """
+        """Embed rows of the alignment, int64 [r], with the input representation [N, I]: [r, N, M]."""
         deletions = torch.stack([inputs.has_deletion[rows], inputs.deletion_value[rows]], dim=-1)
         msa = self.linear_m(torch.cat([inputs.msa[rows].to(features.dtype), deletions], dim=-1))
         msa += self.linear_s_input(features)
@@ -246,14 +230,9 @@ class TemplateEmbedder(nn.Module):
         copies: Mapping[int, int],
         rows: slice = slice(None),
     ) -> torch.Tensor:
-        """Return the update of pair [n, N, Z], which is not zero without templates.
+        """Return the update of some rows of pair [n, N, Z], which is not zero without templates.
 
-        Args:
-            inputs: the target.
-            pair: [n, N, Z], some rows.
-            mask: [N, N].
-            copies: see `distinct_templates`.
-            rows: these rows.
+        The mask is [N, N]; for `copies` see `distinct_templates`.
         """
         embedder = self.template_pair_embedder
         projected = embedder.linear_z(embedder.layer_norm_z(pair))

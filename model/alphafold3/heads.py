@@ -28,19 +28,12 @@ _REPRESENTATIVES = (*_AMINO_ACIDS, *(21, 22, 13, 13, -1), *(20, 21, 12, 12, -1),
 
 @dataclass(frozen=True)
 class ConfidenceLogits:
-    """The heads' logits for one sample.
+    """The heads' logits for one sample."""
 
-    Args:
-        plddt: [A, 50], bins of lDDT from 0 to 1.
-        resolved: [A, 2], not resolved and resolved in an experiment.
-        pae: [N, N, 64], bins of the aligned error from 0 to 32 Å.
-        pde: [N, N, 64], bins of the distance error from 0 to 32 Å.
-    """
-
-    plddt: torch.Tensor
-    resolved: torch.Tensor
-    pae: torch.Tensor
-    pde: torch.Tensor
+    plddt: torch.Tensor  # [A, 50], bins of lDDT from 0 to 1
+    resolved: torch.Tensor  # [A, 2], not resolved and resolved in an experiment
+    pae: torch.Tensor  # [N, N, 64], bins of the aligned error from 0 to 32 Å
+    pde: torch.Tensor  # [N, N, 64], bins of the distance error from 0 to 32 Å
 
 
 # rows of tokens, and the logits of their aligned and distance errors, [n, N, B] each
@@ -68,19 +61,10 @@ class PairformerEmbedding(nn.Module):
         mask: Mask,
         rows: slice = slice(None),
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Embed a sample.
+        """Embed a sample: return single [N, S] and rows of pair [n, N, Z].
 
-        Args:
-            features: [N, I], the input representation.
-            single: [N, S], the trunk's single representation.
-            pair: [n, N, Z], rows of the trunk's pair representation.
-            positions: [N, 3], Å, representative atoms of the tokens.
-            mask: [N].
-            rows: these rows.
-
-        Returns:
-            single: [N, S].
-            pair: [n, N, Z].
+        Inputs are the input representation [N, I], the trunk's single [N, S] and rows of its pair [n, N, Z],
+        the positions of the tokens' representative atoms [N, 3], Å, and the mask [N].
         """
         dtype = self.pairformer_stack.dtype
         single, pair = single.to(dtype, copy=True), self.embed(features, pair, positions, dtype, rows)
@@ -111,15 +95,9 @@ class PairformerEmbedding(nn.Module):
 
 
 def distance_bins(first: torch.Tensor, second: torch.Tensor, edges: torch.Tensor) -> torch.Tensor:
-    """Return one-hot bins of distances; a distance on an edge, or below the first one, is in no bin.
+    """Return one-hot bins of the distances of points [n, 3] and [N, 3], Å: [n, N, B].
 
-    Args:
-        first: [n, 3], Å.
-        second: [N, 3], Å.
-        edges: [B], Å, lower edges of the bins, ascending.
-
-    Returns:
-        [n, N, B].
+    Edges [B], Å, are the lower ones, ascending. A distance on an edge, or below the first one, is in no bin.
     """
     lower = edges**2
     upper = F.pad(lower[1:], (0, 1), value=torch.inf)
@@ -141,13 +119,10 @@ class NormedLinear(nn.Module):
 
 
 def symmetric_rows(layer: nn.Module, pair: torch.Tensor, columns: torch.Tensor, part: slice) -> torch.Tensor:
-    """Return the projection of pairs, of any dtype, plus its transpose.
+    """Return the projection of pairs, of any dtype, plus its transpose: rows `part` of them, [m, N, B].
 
-    Args:
-        layer: projects pairs.
-        pair: [n, N, Z], rows of the pair representation.
-        columns: [N, n, Z], the same columns of it.
-        part: the rows of the result [m, N, B], counted from the first one of pair.
+    `pair` [n, N, Z] are rows of the pair representation, `columns` [N, n, Z] the same columns of it; `part`
+    is counted from the first row of pair.
     """
     dtype = next(layer.parameters()).dtype
     projected: torch.Tensor = layer(columns[:, part].to(dtype))
@@ -186,29 +161,6 @@ class ConfidenceHeads(nn.Module):
         self.pae = NormedLinear(pair, heads.error_bins)
         self.pde = NormedLinear(pair, heads.error_bins)
         self.distogram = AllAtomDistogramHead(config)
-
-    def forward(
-        self,
-        inputs: AlphaFold3Inputs,
-        features: torch.Tensor,
-        single: torch.Tensor,
-        pair: torch.Tensor,
-        positions: torch.Tensor,
-    ) -> ConfidenceLogits:
-        """Compute the logits of one sample.
-
-        Args:
-            inputs: the target.
-            features: [N, I], the input representation.
-            single: [N, S], the trunk's single representation.
-            pair: [N, N, Z], the trunk's pair representation.
-            positions: [A, 3], Å.
-        """
-        mask = None if bool(inputs.token_mask.all()) else inputs.token_mask
-        single, pair = self.pairformer_embedding(
-            features, single, pair, positions[representative_atoms(inputs)], mask
-        )
-        return self.logits(inputs, single, pair)
 
     def logits(self, inputs: AlphaFold3Inputs, single: torch.Tensor, pair: torch.Tensor) -> ConfidenceLogits:
         """Project the representations [N, S] and [N, N, Z] of a sample to the logits of all heads."""

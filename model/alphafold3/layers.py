@@ -174,19 +174,12 @@ class SwiGLUTransition(nn.Module):
 
 
 class Modulation(NamedTuple):
-    """The effect of a conditioning signal on one layer: scale and shift of its input, gate of its output.
+    """The effect of a conditioning signal on one layer: scale and shift of its input, gate of its output."""
 
-    Args:
-        scale: [..., C].
-        shift: [..., C].
-        gate: [..., C]; of keys, which have no output, None.
-        logits: whether scale and gate are the sigmoids of the given ones, in half precision only.
-    """
-
-    scale: torch.Tensor
-    shift: torch.Tensor
-    gate: torch.Tensor | None = None
-    logits: bool = False
+    scale: torch.Tensor  # [..., C]
+    shift: torch.Tensor  # [..., C]
+    gate: torch.Tensor | None = None  # [..., C]; of keys, which have no output, None
+    logits: bool = False  # whether scale and gate are the sigmoids of the given ones, in half precision only
 
     def norm(self, x: torch.Tensor) -> torch.Tensor:
         """Normalise x [..., C], then scale and shift it (last line of Algorithm 26)."""
@@ -218,12 +211,7 @@ class AdaptiveLayerNorm(nn.Module):
         self.linear_s = linear(condition_channels, channels)
 
     def forward(self, condition: torch.Tensor, gate: nn.Linear | None = None) -> Modulation:
-        """Compute the modulation by a condition [..., S].
-
-        Args:
-            condition: [..., S].
-            gate: projects the condition to the logit of the output's gate.
-        """
+        """Compute the modulation by a condition [..., S]; `gate` projects it to the output gate's logit."""
         normed = self.layer_norm_s(condition)
         return Modulation(
             torch.sigmoid(self.linear_g(normed)),
@@ -267,13 +255,8 @@ def joint_modulations(
 ) -> Iterator[Modulation]:
     """Compute the modulations of layers by one condition [N, S], those of several layers in two products.
 
-    Scales and gates are logits. Scales and shifts are in half precision, since the normalised condition has
-    no large values.
-
-    Args:
-        norms: the layers.
-        gates: project the condition to the logits of the layers' gates.
-        condition: [N, S].
+    Scales and gates are logits; each of `gates` projects the condition to those of a layer. Scales and shifts
+    are in half precision, since the normalised condition has no large values.
     """
 
     def prepare() -> tuple[torch.Tensor, ...]:

@@ -23,7 +23,7 @@ from model.alphafold3.embedding import (
     alignment_mask,
     distinct_templates,
 )
-from model.alphafold3.heads import ConfidenceHeads, ConfidenceLogits, representative_atoms
+from model.alphafold3.heads import ConfidenceHeads, representative_atoms
 from model.alphafold3.inputs import AlphaFold3Inputs
 from model.alphafold3.layers import Norm, linear
 from model.alphafold3.sampling import DiffusionDraws, sample_positions
@@ -50,36 +50,23 @@ MAX_GRAPHED_TOKENS = 2048
 
 @dataclass(frozen=True)
 class TrunkOutput:
-    """The representations of a target.
+    """The representations of a target."""
 
-    Args:
-        features: [N, I], the input representation.
-        single: [N, S].
-        pair: [n, N, Z], in the dtype of the trunk.
-        relative: relative positions of the tokens.
-        rows: tokens of the rows of `pair`, all but with several ranks.
-    """
-
-    features: torch.Tensor
-    single: torch.Tensor
-    pair: torch.Tensor
-    relative: RelativePositions
+    features: torch.Tensor  # [N, I], the input representation
+    single: torch.Tensor  # [N, S]
+    pair: torch.Tensor  # [n, N, Z], in the dtype of the trunk
+    relative: RelativePositions  # relative positions of the tokens
+    # tokens of the rows of `pair`, all but with several ranks
     rows: slice = field(default_factory=lambda: slice(None))
 
 
 @dataclass(frozen=True)
 class Samples:
-    """Structures of one target.
+    """Structures of one target."""
 
-    Args:
-        positions: [S, A, 3], Å.
-        confidences: scores of each sample.
-        contacts: [N, N], probability that tokens are within 8 Å.
-    """
-
-    positions: torch.Tensor
-    confidences: tuple[Confidence, ...]
-    contacts: torch.Tensor
+    positions: torch.Tensor  # [S, A, 3], Å
+    confidences: tuple[Confidence, ...]  # scores of each sample
+    contacts: torch.Tensor  # [N, N], probability that tokens are within 8 Å
 
 
 class AlphaFold3(nn.Module):
@@ -123,14 +110,9 @@ class AlphaFold3(nn.Module):
     ) -> "AlphaFold3":
         """Return a network with the tensors that a reader of `model.checkpoints` returns, on a device.
 
-        Args:
-            config: the architecture.
-            tensors: float32 tensors by name.
-            kernels: implementation of the heavy operations; see `model.layers.kernels.select_kernels`.
-            device: where the network runs.
-            trunk_dtype: dtype of parameters and activations of the blocks that update the pair
-                representation. Embeddings, diffusion module and heads use float32; with another dtype on a
-                GPU, the diffusion module takes half-precision operands.
+        Parameters and activations of the blocks that update the pair representation get `trunk_dtype`.
+        Embeddings, diffusion module and heads use float32; with another dtype on a GPU, the diffusion module
+        takes half-precision operands.
         """
         with torch.device("meta"):
             network = cls(config, kernels, device)
@@ -289,13 +271,6 @@ class AlphaFold3(nn.Module):
         )
         self._has_sampled = self._has_sampled or steps > 1
         return positions
-
-    @torch.inference_mode()
-    def heads(
-        self, inputs: AlphaFold3Inputs, trunk: TrunkOutput, positions: torch.Tensor
-    ) -> ConfidenceLogits:
-        """Compute the confidence logits of one structure [A, 3], Å (line 16)."""
-        return self.aux_heads(inputs, trunk.features, trunk.single, trunk.pair, positions)
 
 
 def alignment_rows(inputs: AlphaFold3Inputs, draws: DiffusionDraws, cycle: int, most: int) -> torch.Tensor:

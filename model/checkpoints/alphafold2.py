@@ -133,20 +133,10 @@ def build_network(
     kernels: str | Kernels = "reference",
     plddt_shift: float = 0.0,
 ) -> AlphaFold:
-    """Build a network with the given parameters, in evaluation mode.
+    """Build a network with checked float32 parameters by key, in evaluation mode and without gradients.
 
-    On the CPU in float32 the network shares the arrays' memory.
-
-    Args:
-        config: the network's architecture.
-        arrays: checked float32 parameters by key, as `load_npz` returns them.
-        device: the device that the network runs on.
-        dtype: dtype of the trunk's parameters and activations; structure module and heads use float32.
-        kernels: implementation of the heavy operations, or its name.
-        plddt_shift: number that is added to the log odds of pLDDT / 100.
-
-    Returns:
-        The network; its parameters do not require gradients.
+    Trunk's parameters and activations get the dtype; structure module and heads use float32. On the CPU in
+    float32 the network shares the arrays' memory. `plddt_shift` is added to the log odds of pLDDT / 100.
     """
     with torch.device("meta"):
         network = AlphaFold(config, kernels, device)

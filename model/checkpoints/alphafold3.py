@@ -85,10 +85,7 @@ def _norm(ours: str, scope: str, *, offset: bool = True) -> list[_Rule]:
 
 
 def _transition(ours: str, prefix: str, norm: str) -> list[_Rule]:
-    return [
-        *_norm(f"{ours}.layer_norm", f"{prefix}{norm}"),
-        *_swiglu(ours, prefix),
-    ]
+    return [*_norm(f"{ours}.layer_norm", f"{prefix}{norm}"), *_swiglu(ours, prefix)]
 
 
 def _swiglu(ours: str, prefix: str) -> list[_Rule]:
@@ -362,14 +359,10 @@ class _Arrays:
 
 
 def to_openfold3(arrays: Tensors, path: Path | None = None) -> Tensors:
-    """Return the tensors of DeepMind's arrays by OpenFold3's names.
-
-    Args:
-        arrays: arrays by `scope/name`.
-        path: their file, for errors.
+    """Return the tensors of DeepMind's arrays, which are named `scope/name`, by OpenFold3's names.
 
     Raises:
-        ParametersError: an array is missing, unknown or has another number of axes.
+        ParametersError: an array is missing, unknown or has another number of axes; names the path.
     """
     source, result = _Arrays(arrays, path), {}
     for rule in [*_trunk(), *_diffusion(), *_heads()]:

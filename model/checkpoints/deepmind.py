@@ -26,13 +26,7 @@ from model.errors import ParametersError, ParametersMissing
 _ROOT_SCOPE = "alphafold/alphafold_iteration"
 # modules that group layers in `model.alphafold2.network` and have no scope in the files
 _WITHOUT_SCOPE = frozenset(
-    {
-        "heads",
-        "input_embedding",
-        "recycling_embedding",
-        "extra_msa_embedding",
-        "template_torsion_embedding",
-    }
+    {"heads", "input_embedding", "recycling_embedding", "extra_msa_embedding", "template_torsion_embedding"}
 )
 # modules that have other names in the files
 _SCOPES = {
@@ -43,16 +37,12 @@ _SCOPES = {
     "pair_embedding": "embedding2d",
     "hidden_0": "act_0",
     "hidden_1": "act_1",
-    "distances": "template_pair_embedding_0",
-    "beta_mask": "template_pair_embedding_1",
-    "column_types": "template_pair_embedding_2",
-    "row_types": "template_pair_embedding_3",
-    "direction_x": "template_pair_embedding_4",
-    "direction_y": "template_pair_embedding_5",
-    "direction_z": "template_pair_embedding_6",
-    "backbone_mask": "template_pair_embedding_7",
-    "query_pair": "template_pair_embedding_8",
 }
+_TEMPLATE_EMBEDDINGS = (
+    "distances", "beta_mask", "column_types", "row_types", "direction_x", "direction_y", "direction_z",
+    "backbone_mask", "query_pair",
+)  # fmt: skip
+_SCOPES |= {name: f"template_pair_embedding_{number}" for number, name in enumerate(_TEMPLATE_EMBEDDINGS)}
 # parameters that have other names in the files
 _NAMES = {
     "query": "query_w",
@@ -96,26 +86,19 @@ Path = str | os.PathLike[str]
 
 
 class ParameterKey(NamedTuple):
-    """The part of a parameter file that holds one tensor of a network.
+    """The part of a parameter file that holds one tensor of a network."""
 
-    Args:
-        key: the array's key.
-        block: index of the tensor's block in its stack, or None outside of stacks.
-        half: 0 or 1 if the tensor is the first or second half of the array's last axis, otherwise None.
-    """
-
-    key: str
-    block: int | None
+    key: str  # the array's key
+    block: int | None  # index of the tensor's block in its stack, or None outside of stacks
+    # 0 or 1 if the tensor is the first or second half of the array's last axis, otherwise None
     half: int | None
 
 
 def parameter_key(tensor_name: str, multimer: MultimerConfig | None = None) -> ParameterKey:
     """Return the part of a parameter file that holds a tensor, given its name in the network's state.
 
-    Args:
-        tensor_name: for example `evoformer.extra_msa_stack.3.msa_transition.transition1.bias`.
-        multimer: configuration of an AlphaFold-Multimer network, whose files name some layers differently;
-            None for monomer networks.
+    A name is, for example, `evoformer.extra_msa_stack.3.msa_transition.transition1.bias`. Files of
+    AlphaFold-Multimer networks name some layers differently.
     """
     *scopes, name = tensor_name.split(".")
     block = next((int(scope) for scope in scopes if scope.isdigit()), None)

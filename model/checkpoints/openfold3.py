@@ -34,47 +34,35 @@ _SHARED_NORM = "diffusion_module.diffusion_transformer.layer_norm_z.weight"
 _INPUTS = "input_embedder.linear_s.weight"
 _REMEDY = "get it from https://huggingface.co/OpenFold/OpenFold3"
 
-# the reused layers: our parameters by name, theirs or None if they have none, which means zeros
-_MULTIPLICATION = {
-    "layer_norm_input.scale": "layer_norm_in.weight",
-    "layer_norm_input.offset": "layer_norm_in.bias",
-    "left_projection.weights": "linear_a_p.weight",
-    "left_projection.bias": None,
-    "right_projection.weights": "linear_b_p.weight",
-    "right_projection.bias": None,
-    "left_gate.weights": "linear_a_g.weight",
-    "left_gate.bias": None,
-    "right_gate.weights": "linear_b_g.weight",
-    "right_gate.bias": None,
-    "center_layer_norm.scale": "layer_norm_out.weight",
-    "center_layer_norm.offset": "layer_norm_out.bias",
-    "output_projection.weights": "linear_z.weight",
-    "output_projection.bias": None,
-    "gating_linear.weights": "linear_g.weight",
-    "gating_linear.bias": None,
-}
-_ATTENTION = {
-    "query_norm.scale": "layer_norm.weight",
-    "query_norm.offset": "layer_norm.bias",
+
+def _norms(**theirs: str) -> dict[str, str | None]:
+    """Return OpenFold3's name of each parameter of LayerNorms, given theirs of each of our layers."""
+    names = (("scale", "weight"), ("offset", "bias"))
+    return {f"{layer}.{our}": f"{path}.{their}" for layer, path in theirs.items() for our, their in names}
+
+
+def _linears(**theirs: str) -> dict[str, str | None]:
+    """Return the same of linear layers, of which OpenFold3's have no biases: None means zeros."""
+    weights: dict[str, str | None] = {f"{layer}.weights": f"{path}.weight" for layer, path in theirs.items()}
+    return weights | {f"{layer}.bias": None for layer in theirs}
+
+
+# the reused layers
+_MULTIPLICATION = _norms(layer_norm_input="layer_norm_in", center_layer_norm="layer_norm_out") | _linears(
+    left_projection="linear_a_p", right_projection="linear_b_p", left_gate="linear_a_g",
+    right_gate="linear_b_g", output_projection="linear_z", gating_linear="linear_g",
+)  # fmt: skip
+_ATTENTION = _norms(query_norm="layer_norm") | {
     "pair_bias": "linear_z.weight",
-    "attention.query": "mha.linear_q.weight",
-    "attention.key": "mha.linear_k.weight",
-    "attention.value": "mha.linear_v.weight",
-    "attention.gating": "mha.linear_g.weight",
+    **{f"attention.{x}": f"mha.linear_{x[0]}.weight" for x in ("query", "key", "value", "gating", "output")},
     "attention.gating_bias": None,
-    "attention.output": "mha.linear_o.weight",
     "attention.output_bias": None,
 }
-_OUTER_PRODUCT = {
-    "layer_norm_input.scale": "layer_norm.weight",
-    "layer_norm_input.offset": "layer_norm.bias",
-    "left_projection.weights": "linear_1.weight",
-    "left_projection.bias": None,
-    "right_projection.weights": "linear_2.weight",
-    "right_projection.bias": None,
-    "output": "linear_out.weight",
-    "output_bias": "linear_out.bias",
-}
+_OUTER_PRODUCT = (
+    _norms(layer_norm_input="layer_norm")
+    | _linears(left_projection="linear_1", right_projection="linear_2")
+    | {"output": "linear_out.weight", "output_bias": "linear_out.bias"}
+)
 # AlphaFold2's incoming multiplication has the factors the other way round
 _SWAPPED = {"linear_a_p.weight": "linear_b_p.weight", "linear_a_g.weight": "linear_b_g.weight"}
 _SWAPPED |= {theirs: ours for ours, theirs in _SWAPPED.items()}
@@ -89,17 +77,11 @@ _LAYER_NAME = re.compile(rf"(.*\.(?:{'|'.join(_LAYERS)}))\.(.+)")
 
 
 class TensorSource(NamedTuple):
-    """The origin of a parameter of our network.
+    """The origin of a parameter of our network."""
 
-    Args:
-        name: the tensor of the checkpoint; None if there is none, which means zeros.
-        shape: its shape there.
-        transposed: whether our parameter is its transpose, with axes split.
-    """
-
-    name: str | None
-    shape: tuple[int, ...]
-    transposed: bool
+    name: str | None  # the tensor of the checkpoint; None if there is none, which means zeros
+    shape: tuple[int, ...]  # its shape there
+    transposed: bool  # whether our parameter is its transpose, with axes split
 
 
 def source_of(name: str, shape: tuple[int, ...]) -> TensorSource:
@@ -138,14 +120,10 @@ def read_checkpoint(path: Path) -> tuple[AlphaFold3Config, dict[str, torch.Tenso
 def translate(
     theirs: Mapping[str, torch.Tensor], path: Path | None = None
 ) -> tuple[AlphaFold3Config, dict[str, torch.Tensor]]:
-    """Return the network of OpenFold3's tensors, and the tensors by our names.
-
-    Args:
-        theirs: tensors by OpenFold3's names, without duplicates.
-        path: their file, for errors.
+    """Return the network of OpenFold3's tensors, without duplicates, and the tensors by our names.
 
     Raises:
-        ParametersError: see `read_checkpoint`.
+        ParametersError: see `read_checkpoint`; names the path.
     """
     config = recognise(theirs)
     with torch.device("meta"):

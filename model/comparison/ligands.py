@@ -24,16 +24,12 @@ _BOND_TOLERANCE = 0.4  # Å, beyond the sum of covalent radii
 
 @dataclass(frozen=True)
 class LigandScores:
-    """The scores of the ligands of a reference.
+    """The scores of the ligands of a reference."""
 
-    Args:
-        ligands: for each ligand, rmsd and lddt_pli, and the ligand of the model that each is of; empty if the
-            model has no such ligand.
-        remarks: lines about ligands without a partner.
-    """
-
+    # for each ligand, rmsd and lddt_pli, and the ligand of the model that each is of; empty if the model has
+    # no such ligand
     ligands: dict[str, dict[str, float | str]]
-    remarks: list[str]
+    remarks: list[str]  # lines about ligands without a partner
 
     def mean(self, score: str) -> float:
         """Return the mean of a score over the ligands that have it."""
@@ -97,12 +93,8 @@ def _rmsd(
 ) -> float:
     """Return the least RMSD of a ligand after superposition of its binding site; infinite without one.
 
-    Args:
-        atoms: the atoms of the receptor.
-        near: bool [N], those at the ligand of the reference, whose residues are the binding site.
-        reference: the ligand of the reference.
-        model: that of the model.
-        orders: see `equivalent_orders`.
+    `near` marks the receptor's atoms, bool [N], at the ligand of the reference, whose residues are the
+    binding site; for `orders` see `equivalent_orders`.
     """
     site = np.isin(atoms.residues, atoms.residues[near]) & ~np.isnan(atoms.model[:, 0])
     chosen = site & atoms.is_trace
@@ -124,12 +116,8 @@ def _lddt_pli(
 ) -> float:
     """Return the best lDDT-PLI of the orders of a ligand's atoms; minus infinity without contacts.
 
-    Args:
-        atoms: the atoms of the receptor.
-        local: bool [N], those in contact with the ligand of the reference or of the model.
-        reference: the ligand of the reference.
-        model: that of the model.
-        orders: see `equivalent_orders`.
+    `local` marks the receptor's atoms, bool [N], in contact with the ligand of the reference or of the model;
+    for `orders` see `equivalent_orders`.
     """
     residues = set(atoms.residues[local].tolist())
     swaps = [(one, other) for one, other in atoms.swaps if int(atoms.residues[one[0]]) in residues]
@@ -157,9 +145,7 @@ def _lddt_pli(
 
 
 def _remarks(
-    model: list[ComparedLigand],
-    rows: dict[str, dict[str, float | str]],
-    rmsds: dict[tuple[str, str], float],
+    model: list[ComparedLigand], rows: dict[str, dict[str, float | str]], rmsds: dict[tuple[str, str], float]
 ) -> Iterator[str]:
     """Yield lines about ligands that have no score."""
     partners = {row[key] for row in rows.values() for key in ("rmsd_model", "lddt_pli_model") if key in row}

@@ -46,12 +46,8 @@ def tm_score(
 ) -> float:
     """Return the TM-score (Zhang & Skolnick 2004; of nucleic acids Gong et al. 2019) of paired atoms.
 
-    Args:
-        model: (N, 3), CA or C3' atoms, Å.
-        reference: (N, 3), Å.
-        length: residues of the whole reference, by which the sum is divided.
-        is_nucleic: whether most residues are nucleotides.
-        max_starts: see `fitted_distances`.
+    CA or C3' atoms are (N, 3), Å. The sum is divided by the residues of the whole reference, most of which
+    may be nucleotides. For `max_starts` see `fitted_distances`.
     """
     d0 = _nucleic_scale(length) if is_nucleic else protein_scale(length)
     cutoff = min(max(d0, 4.5), 8.0)

@@ -14,9 +14,7 @@ _BLOCK = 4_000_000  # distances in memory at once
 def superpose(moved: np.ndarray, fixed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the rotation (3, 3) and shift (3,) with the least RMSD of `moved @ rotation + shift` (Kabsch).
 
-    Args:
-        moved: (N, 3), Å.
-        fixed: (N, 3), Å.
+    Points are (N, 3), Å.
     """
     center, target = moved.mean(0), fixed.mean(0)
     rotation = _rotations((moved - center).T @ (fixed - target))
@@ -45,14 +43,9 @@ def fitted_distances(
 ) -> Iterator[np.ndarray]:
     """Yield squared distances (B, N) after many superpositions, each of a subset of points that fit well.
 
-    Fragments of several lengths are superposed; then, in each round, all pairs within the cutoff.
-
-    Args:
-        moved: (N, 3), Å.
-        fixed: (N, 3), Å.
-        cutoff: Å.
-        first_cutoff: the cutoff after the superposition of fragments; None is `cutoff`.
-        max_starts: largest number of fragments of each length.
+    Fragments of several lengths are superposed; then, in each round, all pairs within the cutoff. Points are
+    (N, 3), Å, cutoffs Å; that after the superposition of fragments may be another one. There are at most
+    `max_starts` fragments of each length.
     """
     count = len(moved)
     if count < 3:
@@ -97,8 +90,7 @@ def _fragments(count: int, max_starts: int) -> np.ndarray:
 def _fit(sums: np.ndarray) -> np.ndarray:
     """Return the coefficients (B, 17) that give squared distances of superposed points from their terms.
 
-    Args:
-        sums: (B, 17), the terms of `fitted_distances` summed over the points to superpose.
+    Sums (B, 17) are those of the terms of `fitted_distances` over the points to superpose.
     """
     means = sums / sums[:, 16:]
     center, target = means[:, 9:12], means[:, 12:15]

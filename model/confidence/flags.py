@@ -38,12 +38,7 @@ def chains_clash(chains: Sequence[torch.Tensor]) -> bool:
 
 
 def structure_flags(structure: Structure, positions: np.ndarray) -> dict[str, Any]:
-    """Return `has_clash` and `fraction_disordered` of the proteins of a structure.
-
-    Args:
-        structure: the molecules.
-        positions: float32 [A, 3], Å.
-    """
+    """Return `has_clash` and `fraction_disordered` of the proteins; positions are float32 [A, 3], Å."""
     import gemmi  # networks start without it
 
     kinds = [structure.kind(index) == EntityKind.PROTEIN for index in range(len(structure.chains))]

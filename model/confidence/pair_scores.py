@@ -29,17 +29,11 @@ MAX_CONTACTS = 100_000
 
 @dataclass(frozen=True)
 class Chains:
-    """The chains of N residues.
+    """The chains of N residues."""
 
-    Args:
-        index: [N] int64, 0-based chain of each residue.
-        membership: [N, C] float64, 1 for the chain of each residue.
-        size: [C] float64, number of residues.
-    """
-
-    index: torch.Tensor
-    membership: torch.Tensor
-    size: torch.Tensor
+    index: torch.Tensor  # [N] int64, 0-based chain of each residue
+    membership: torch.Tensor  # [N, C] float64, 1 for the chain of each residue
+    size: torch.Tensor  # [C] float64, number of residues
 
     @classmethod
     def from_numbers(cls, numbers: np.ndarray, device: torch.device) -> "Chains":
@@ -52,24 +46,14 @@ class Chains:
         """Return the maximum of values [N, ...] over the residues of each chain, [C, ...]."""
         return torch.stack([values[self.index == chain].amax(0) for chain in range(len(self.size))])
 
-    def sums(self, values: torch.Tensor) -> torch.Tensor:
-        """Return the sums [C, C] over the residues of each chain of values [N, C]."""
-        return self.membership.T @ values
-
 
 @dataclass(frozen=True)
 class Residues:
-    """The residues that scores of pairs compare.
+    """The residues that scores of pairs compare."""
 
-    Args:
-        ca: [N, 3] float64, Å, position of CA; NaN without coordinates.
-        cb: [N, 3] float64, Å, position of CB, of CA without one.
-        plddt: [N] float64, 0 to 100.
-    """
-
-    ca: torch.Tensor
-    cb: torch.Tensor
-    plddt: torch.Tensor
+    ca: torch.Tensor  # [N, 3] float64, Å, position of CA; NaN without coordinates
+    cb: torch.Tensor  # [N, 3] float64, Å, position of CB, of CA without one
+    plddt: torch.Tensor  # [N] float64, 0 to 100
 
 
 def tm_term(error: torch.Tensor, d0: torch.Tensor) -> torch.Tensor:
@@ -122,11 +106,8 @@ def protein_pair_scores(prediction: Prediction) -> tuple[tuple[str, ...], PairSc
 def pair_scores(pae: torch.Tensor, residues: Residues, chains: Chains, max_pae: float) -> PairScores:
     """Compute the scores of pairs of chains.
 
-    Args:
-        pae: [N, N], Å; rows are the residues that are aligned on.
-        residues: the residues.
-        chains: their chains.
-        max_pae: PAE from which ipSAE ignores a pair of residues, Å.
+    Rows of the PAE [N, N], Å, are the residues that are aligned on; ipSAE ignores a pair from `max_pae` on,
+    Å.
     """
     sums, contacts = _sum_pairs(pae, residues, chains, max_pae)
     totals = {name: chains.membership.T @ values for name, values in sums.items()}  # [C, C]

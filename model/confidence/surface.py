@@ -78,9 +78,7 @@ def largest_area(residue_type: np.ndarray) -> np.ndarray:
 def accessible_areas(positions: np.ndarray, radii: np.ndarray) -> np.ndarray:
     """Return the solvent-accessible area of each atom, Å², float32 [n].
 
-    Args:
-        positions: float32 [n, 3], Å.
-        radii: float32 [n], Å, van der Waals radii.
+    Positions are float32 [n, 3], Å, and van der Waals radii float32 [n], Å.
     """
     reach = radii + np.float32(PROBE)
     free = np.empty(len(positions), np.int64)

@@ -33,13 +33,8 @@ def run_module(
     """Call function(module, *tensors, *constants); a backward pass computes the inside again.
 
     Graphs are used for parameters on a GPU that are views of one buffer, and have gradients in another; see
-    `model.training.runtime.parameters.FlatParameters`.
-
-    Args:
-        function: returns a tensor or several; must not wait for the GPU or draw random numbers.
-        module: its parameters are read.
-        tensors: arguments that may have gradients.
-        constants: arguments without gradients.
+    `model.training.runtime.parameters.FlatParameters`. The function returns a tensor or several, and must not
+    wait for the GPU or draw random numbers. Only `tensors` may have gradients.
     """
     span = span_of(module)
     if span is not None and span.values.is_cuda and not torch.is_inference_mode_enabled():
@@ -188,10 +183,7 @@ class _BlockGraphs:
         return tuple(x.clone() for x in self._results)
 
     def backward(
-        self,
-        span: Span,
-        tensors: tuple[torch.Tensor | None, ...],
-        gradients: tuple[torch.Tensor | None, ...],
+        self, span: Span, tensors: tuple[torch.Tensor | None, ...], gradients: tuple[torch.Tensor | None, ...]
     ) -> list[torch.Tensor | None]:
         """Add to the gradients of a block's parameters; return those of its arguments."""
         self._load(span, tensors)

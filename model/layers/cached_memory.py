@@ -15,18 +15,13 @@ ENOUGH_PAIRS = 8
 def memory_is_scarce(pair_bytes: int) -> bool:
     """Return whether cached blocks of the current GPU might prevent a pass.
 
-    Args:
-        pair_bytes: size of the pair representation, or of a rank's part of it.
+    The pair representation, or a rank's part of it, has `pair_bytes`.
     """
     total = torch.cuda.get_device_properties().total_memory
     return ENOUGH_PAIRS * pair_bytes > total * torch.cuda.get_per_process_memory_fraction()
 
 
 def release_cached_memory(pair: torch.Tensor) -> None:
-    """Return cached blocks of the current GPU to the driver if memory is scarce.
-
-    Args:
-        pair: [N, N, Z], the pair representation; if it is on the CPU, nothing is released.
-    """
+    """Return cached blocks of the pair representation's GPU to the driver if memory is scarce."""
     if pair.is_cuda and memory_is_scarce(pair.nbytes):
         torch.cuda.empty_cache()

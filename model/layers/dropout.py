@@ -21,11 +21,7 @@ from torch import nn
 def dropout(network: nn.Module, seed: int) -> Iterator[None]:
     """Let a network drop updates inside a `with` block, as in its training.
 
-    The same seed drops the same on the same kind of device.
-
-    Args:
-        network: a network of AlphaFold2's or AlphaFold 3's architecture.
-        seed: 0 ≤ seed < 2⁶³.
+    The same seed, 0 ≤ seed < 2⁶³, drops the same on the same kind of device.
     """
     generator = torch.Generator(next(network.parameters()).device).manual_seed(seed)
     handles: list[Any] = []

@@ -73,11 +73,9 @@ class GraphedModules:
         self._result: Tensors = ()
 
     def __call__(self, residues: int, *tensors: torch.Tensor | None) -> Any:
-        """Call the modules; return the last one's tensors, which never share memory with a graph.
+        """Call the modules on tensors; return the last one's tensors, which never share memory with a graph.
 
-        Args:
-            residues: length of the protein, which decides whether graphs are used.
-            tensors: arguments of each module.
+        Graphs are used up to a number of residues.
         """
         if not self._use_graphs(residues, tensors):
             self._reset(None)
@@ -204,8 +202,7 @@ class KeptGraphs:
     def hold(self, values: Any) -> Any:
         """Return what the function shall read: the values, or copies of them in the memory of the graphs.
 
-        Args:
-            values: tensors and other values in tuples and dataclasses.
+        Values are tensors and others in tuples and dataclasses.
         """
         leaves = list(_leaves(values))
         key = tuple((x.shape, x.dtype) if isinstance(x, torch.Tensor) else x for x in leaves)

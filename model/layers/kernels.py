@@ -23,7 +23,6 @@ _OPERATIONS = (
     "layer_norm",
     "pair_bias",
     "attention",
-    "global_attention",
     "triangle_multiplication",
     "transition",
     "outer_product_mean",
@@ -67,7 +66,6 @@ class Kernels:
     layer_norm: Callable[..., torch.Tensor]
     pair_bias: Callable[..., torch.Tensor]
     add_attention: Callable[..., torch.Tensor]
-    global_attention: Callable[..., torch.Tensor]
     add_triangle_multiplication: Callable[..., torch.Tensor]
     add_transition: Callable[..., torch.Tensor]
     add_outer_product_mean: Callable[..., torch.Tensor]
@@ -104,7 +102,6 @@ def select_kernels(name: str, device: torch.device | str = "cpu") -> Kernels:
         layer_norm=module("layer_norm").layer_norm,
         pair_bias=module("pair_bias").pair_bias,
         add_attention=InPlace(module("attention").attention),
-        global_attention=module("global_attention").global_attention,
         add_triangle_multiplication=InPlace(module("triangle_multiplication").triangle_multiplication),
         add_transition=InPlace(module("transition").transition),
         add_outer_product_mean=module("outer_product_mean").add_outer_product_mean,

@@ -18,15 +18,10 @@ def rotate(rotation: torch.Tensor, point: torch.Tensor) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class Rigid:
-    """Rigid transformations x → R x + t with any leading axes.
+    """Rigid transformations x → R x + t with any leading axes."""
 
-    Args:
-        rotation: [..., 3, 3].
-        translation: [..., 3].
-    """
-
-    rotation: torch.Tensor
-    translation: torch.Tensor
+    rotation: torch.Tensor  # [..., 3, 3]
+    translation: torch.Tensor  # [..., 3]
 
     def apply(self, points: torch.Tensor) -> torch.Tensor:
         """Transform local points [..., 3] to global ones."""
@@ -35,11 +30,6 @@ class Rigid:
     def invert_apply(self, points: torch.Tensor) -> torch.Tensor:
         """Transform global points [..., 3] to local ones."""
         return rotate(self.rotation.transpose(-1, -2), points - self.translation)
-
-    def inverse(self) -> "Rigid":
-        """Return the inverse transformation."""
-        rotation = self.rotation.transpose(-1, -2)
-        return Rigid(rotation, -rotate(rotation, self.translation))
 
     def compose(self, first: "Rigid") -> "Rigid":
         """Return the transformation x → self(first(x))."""
@@ -66,12 +56,7 @@ def rotation_from_quaternion(quaternion: torch.Tensor) -> torch.Tensor:
 def update_quaternion(quaternion: torch.Tensor, vector: torch.Tensor) -> torch.Tensor:
     """Multiply by the unnormalised quaternion (1, b, c, d) from the right, then normalise (Algorithm 23).
 
-    Args:
-        quaternion: [..., 4], unit quaternions, real part first.
-        vector: [..., 3], (b, c, d).
-
-    Returns:
-        [..., 4], unit quaternions.
+    Unit quaternions are [..., 4] with the real part first, vectors (b, c, d) [..., 3].
     """
     products = (quaternion[..., :, None] * vector[..., None, :]).flatten(-2)  # [..., 12]
     table = _update_table(quaternion.device).to(quaternion.dtype)
@@ -122,12 +107,8 @@ def clear_device_tables() -> None:
 def frame_from_points(on_negative_x: torch.Tensor, origin: torch.Tensor, in_xy: torch.Tensor) -> Rigid:
     """Construct frames from three points (Algorithm 21, with the x axis reversed as for torsion angles).
 
-    Norms have 1e-8 added under the root, as in DeepMind's code, so that absent atoms give finite frames.
-
-    Args:
-        on_negative_x: [..., 3], point on the negative x axis, Å.
-        origin: [..., 3], origin of the frame, Å.
-        in_xy: [..., 3], point in the xy plane with positive y, Å.
+    Points are [..., 3], Å: on the negative x axis, the origin, and in the xy plane with positive y. Norms
+    have 1e-8 added under the root, as in DeepMind's code, so that absent atoms give finite frames.
     """
     x = _normalise(origin - on_negative_x)
     offset = in_xy - origin

@@ -94,24 +94,18 @@ def _add_components(block: gemmi.cif.Block, structure: Structure) -> None:
     ]
     columns = "comp_id atom_id_1 atom_id_2 value_order pdbx_aromatic_flag pdbx_ordinal"
     add(block, "_chem_comp_bond", columns, bonds)
-    drawn = [item for item in components if item.smiles is not None]
-    add(
-        block,
-        "_ma_chem_comp_descriptor",
-        "ordinal_id chem_comp_id chem_comp_name type value details software_id",
-        [(n, x.code, None, "Isomeric SMILES", x.smiles, "as given", None) for n, x in enumerate(drawn, 1)],
-    )
+    drawn = enumerate((item for item in components if item.smiles is not None), 1)
+    smiles = [(n, x.code, None, "Isomeric SMILES", x.smiles, "as given", None) for n, x in drawn]
+    columns = "ordinal_id chem_comp_id chem_comp_name type value details software_id"
+    add(block, "_ma_chem_comp_descriptor", columns, smiles)
 
 
 def _add_entities(block: gemmi.cif.Block, structure: Structure) -> None:
     numbered = list(enumerate(structure.entities, 1))
     names = [[chain.name for chain in structure.chains if chain.entity == n - 1] for n, _ in numbered]
-    add(
-        block,
-        "_entity",
-        "id type src_method pdbx_description formula_weight pdbx_number_of_molecules",
-        [(n, entity_type(x.kind), "man", x.description, None, len(names[n - 1])) for n, x in numbered],
-    )
+    columns = "id type src_method pdbx_description formula_weight pdbx_number_of_molecules"
+    entities = [(n, entity_type(x.kind), "man", x.description, None, len(names[n - 1])) for n, x in numbered]
+    add(block, "_entity", columns, entities)
     polymers = [(n, entity) for n, entity in numbered if entity.kind.is_polymer]
     rows: list[Sequence[Cell]] = []
     for n, entity in polymers:
@@ -122,13 +116,8 @@ def _add_entities(block: gemmi.cif.Block, structure: Structure) -> None:
     columns = "pdbx_seq_one_letter_code pdbx_seq_one_letter_code_can pdbx_strand_id"
     add(block, "_entity_poly", f"entity_id type nstd_linkage nstd_monomer {columns}", rows)
     add(block, "_entity_poly_seq", "entity_id num mon_id hetero", _residues_of(polymers))
-    single = [(n, x) for n, x in numbered if entity_type(x.kind) == "non-polymer"]
-    add(
-        block,
-        "_pdbx_entity_nonpoly",
-        "entity_id name comp_id",
-        [(n, entity.description, entity.codes[0]) for n, entity in single],
-    )
+    single = [(n, x.description, x.codes[0]) for n, x in numbered if entity_type(x.kind) == "non-polymer"]
+    add(block, "_pdbx_entity_nonpoly", "entity_id name comp_id", single)
     branched = [(n, entity) for n, entity in numbered if entity.kind == EntityKind.BRANCHED]
     add(block, "_pdbx_entity_branch", "entity_id type", [(n, "oligosaccharide") for n, _ in branched])
     add(block, "_pdbx_entity_branch_list", "entity_id num comp_id hetero", _residues_of(branched))
@@ -168,24 +157,13 @@ def _add_chains(block: gemmi.cif.Block, structure: Structure) -> None:
         row = chain.name, chain.entity + 1, code, chain.name, code, number, code, number
         rows.setdefault(entity_type(structure.kind(index)), []).append((chain, number, row))
     scheme = "asym_id entity_id mon_id pdb_strand_id pdb_mon_id pdb_seq_num auth_mon_id auth_seq_num"
-    add(
-        block,
-        "_pdbx_poly_seq_scheme",
-        f"{scheme} seq_id pdb_ins_code hetero",
-        [(*row, number, False, "n") for _, number, row in rows.get("polymer", [])],
-    )
-    add(
-        block,
-        "_pdbx_nonpoly_scheme",
-        f"{scheme} ndb_seq_num pdb_ins_code",
-        [(*row, number, False) for _, number, row in rows.get("non-polymer", [])],
-    )
-    add(
-        block,
-        "_pdbx_branch_scheme",
-        f"{scheme.replace('pdb_strand_id', 'pdb_asym_id')} num auth_asym_id hetero",
-        [(*row, number, chain.name, "n") for chain, number, row in rows.get("branched", [])],
-    )
+    polymers = [(*row, number, False, "n") for _, number, row in rows.get("polymer", [])]
+    add(block, "_pdbx_poly_seq_scheme", f"{scheme} seq_id pdb_ins_code hetero", polymers)
+    single = [(*row, number, False) for _, number, row in rows.get("non-polymer", [])]
+    add(block, "_pdbx_nonpoly_scheme", f"{scheme} ndb_seq_num pdb_ins_code", single)
+    branched = [(*row, number, chain.name, "n") for chain, number, row in rows.get("branched", [])]
+    scheme = scheme.replace("pdb_strand_id", "pdb_asym_id")
+    add(block, "_pdbx_branch_scheme", f"{scheme} num auth_asym_id hetero", branched)
 
 
 def _add_links(block: gemmi.cif.Block, structure: Structure) -> None:

@@ -15,29 +15,21 @@ from model.structure import EntityKind, Structure
 
 # a value of a category; None is unknown (?), False does not apply (.)
 Cell = str | int | None | bool
+_IDENTITY_DENOMINATOR = "Number of aligned residue pairs (not including the gaps)"
 
 
 @dataclass(frozen=True)
 class UsedTemplate:
-    """A template of a chain.
+    """A template of a chain."""
 
-    Args:
-        chain: name of the target's chain.
-        entry: PDB code, or None for a structure that the user gave.
-        template_chain: chain of the template.
-        description: a line for people.
-        sequences: the sequences of chain and template; None if the alignment is not known.
-        pairs: aligned residues of chain and template, from 0, ascending.
-        identity: share of identical pairs.
-    """
-
-    chain: str
-    entry: str | None
-    template_chain: str
-    description: str
+    chain: str  # name of the target's chain
+    entry: str | None  # PDB code, or None for a structure that the user gave
+    template_chain: str  # chain of the template
+    description: str  # a line for people
+    # the sequences of chain and template; None if the alignment is not known
     sequences: tuple[str, str] | None = None
-    pairs: tuple[tuple[int, int], ...] = ()
-    identity: float = 0.0
+    pairs: tuple[tuple[int, int], ...] = ()  # aligned residues of chain and template, from 0, ascending
+    identity: float = 0.0  # share of identical pairs
 
     def aligned_rows(self) -> tuple[str, str]:
         """Return the aligned parts of chain and template, with gaps."""
@@ -89,13 +81,9 @@ def add_protocol(
     add(block, "_ma_data_group", "ordinal_id group_id data_id", rows)
     targets = [(number, number + 1, "designed") for number in range(1, len(structure.entities) + 1)]
     add(block, "_ma_target_entity", "entity_id data_id origin", targets)
-    add(
-        block,
-        "_ma_protocol_step",
-        "ordinal_id protocol_id step_id method_type step_name details software_group_id input_data_group_id "
-        "output_data_group_id",
-        [(1, 1, 1, "modeling", "prediction of the structure", description, 1, 1, 2)],
-    )
+    columns = "ordinal_id protocol_id step_id method_type step_name details software_group_id"
+    step = (1, 1, 1, "modeling", "prediction of the structure", description, 1, 1, 2)
+    add(block, "_ma_protocol_step", f"{columns} input_data_group_id output_data_group_id", [step])
     kind = "Ab initio model" if provenance.copied_from is None else "Homology model"
     model = (1, provenance.title, 1, kind, None)
     columns = "ordinal_id model_name data_id model_type model_type_other_details"
@@ -105,13 +93,10 @@ def add_protocol(
     _add_templates(block, templates, first_template)
     _add_alignments(block, [(number, templates[number - 1]) for number in aligned], first_alignment)
     if pairwise_file is not None:
-        details = "PAE and PDE of all pairs of tokens"
-        add(
-            block,
-            "_ma_entry_associated_files",
-            "id entry_id file_url file_type file_format file_content details data_id",
-            [(1, provenance.name, pairwise_file, "file", "cif", "QA metrics", details, 1)],
-        )
+        columns = "id entry_id file_url file_type file_format file_content details data_id"
+        content = "QA metrics", "PAE and PDE of all pairs of tokens"
+        file = (1, provenance.name, pairwise_file, "file", "cif", *content, 1)
+        add(block, "_ma_entry_associated_files", columns, [file])
 
 
 def _add_templates(block: gemmi.cif.Block, templates: Sequence[UsedTemplate], first_data: int) -> None:
@@ -125,21 +110,16 @@ def _add_templates(block: gemmi.cif.Block, templates: Sequence[UsedTemplate], fi
         origin = "customized" if item.entry is None else "reference database"
         chains = item.chain, item.template_chain, None, 1, item.template_chain
         rows.append((number, number, origin, "polymer", 1, first_data + number - 1, *chains))
-    add(
-        block,
-        "_ma_template_details",
+    columns = (
         "ordinal_id template_id template_origin template_entity_type template_trans_matrix_id "
         "template_data_id target_asym_id template_label_asym_id template_label_entity_id "
-        "template_model_num template_auth_asym_id",
-        rows,
+        "template_model_num template_auth_asym_id"
     )
+    add(block, "_ma_template_details", columns, rows)
     numbered = list(enumerate(templates, 1))
-    add(
-        block,
-        "_ma_template_ref_db_details",
-        "template_id db_name db_name_other_details db_accession_code db_version_date",
-        [(number, "PDB", False, item.entry.upper(), False) for number, item in numbered if item.entry],
-    )
+    entries = [(number, "PDB", False, item.entry.upper(), False) for number, item in numbered if item.entry]
+    columns = "template_id db_name db_name_other_details db_accession_code db_version_date"
+    add(block, "_ma_template_ref_db_details", columns, entries)
     given = [(number, item.description) for number, item in numbered if item.entry is None]
     add(block, "_ma_template_customized", "template_id details", given)
 
@@ -148,12 +128,8 @@ def _add_alignments(
     block: gemmi.cif.Block, templates: Sequence[tuple[int, UsedTemplate]], first_data: int
 ) -> None:
     """Add the alignments of numbered templates whose sequences are known."""
-    polymers: list[Sequence[Cell]] = []
-    segments: list[Sequence[Cell]] = []
-    mapping: list[Sequence[Cell]] = []
-    infos: list[Sequence[Cell]] = []
-    details: list[Sequence[Cell]] = []
-    rows: list[Sequence[Cell]] = []
+    tables: list[list[Sequence[Cell]]] = [[] for _ in range(6)]
+    polymers, segments, mapping, infos, details, rows = tables
     for index, (number, template) in enumerate(templates, 1):
         assert template.sequences is not None
         query, aligned = template.aligned_rows()
@@ -162,10 +138,7 @@ def _add_alignments(
         mapping.append((index, index, template.chain, template.pairs[0][0] + 1, template.pairs[-1][0] + 1))
         kinds = "target-template pairwise alignment", "local"
         infos.append((index, first_data + index - 1, 1, len(query), *kinds))
-        identity = (
-            f"{100 * template.identity:.1f}",
-            "Number of aligned residue pairs (not including the gaps)",
-        )
+        identity = f"{100 * template.identity:.1f}", _IDENTITY_DENOMINATOR
         details.append((index, index, index, template.chain, None, None, *identity))
         rows += [(2 * index - 1, index, 1, query), (2 * index, index, 2, aligned)]
     add(block, "_ma_template_poly", "template_id seq_one_letter_code seq_one_letter_code_can", polymers)
@@ -192,11 +165,8 @@ def add_scores(block: gemmi.cif.Block, prediction: Prediction, provenance: Prove
         (3, "pTM", "pTM", "global", "Predicted TM-score", None),
         (6, "ranking score", "other", "global", "Score by which samples are ranked", "ranking score"),
     ]
-    overall = [
-        (1, f"{prediction.mean_plddt:.2f}"),
-        (3, f"{prediction.ptm:.4f}"),
-        (6, f"{prediction.ranking_score:.4f}"),
-    ]
+    overall = [(1, f"{prediction.mean_plddt:.2f}"), (3, f"{prediction.ptm:.4f}")]
+    overall.append((6, f"{prediction.ranking_score:.4f}"))
     if scores.iptm is not None:
         metrics.append((7, "ipTM", "ipTM", "global", "Predicted TM-score of the interfaces", None))
         overall.append((7, f"{scores.iptm:.4f}"))

@@ -85,12 +85,8 @@ def make_structure(
 ) -> gemmi.Structure:
     """Return gemmi's structure of molecules; residues without atoms are only in its sequences.
 
-    Args:
-        tables: the molecules.
-        positions: [A, 3], Å.
-        plddt: [A], the B-factors.
-        name: name of the structure.
-        codes: names of components, where they differ from the tables.
+    Positions are [A, 3], Å, and pLDDT [A] are the B-factors; `codes` are the names of components where they
+    differ from the tables.
     """
     structure, model = gemmi.Structure(), gemmi.Model(1)
     structure.name = name

@@ -12,15 +12,11 @@ from model.structure import Structure
 
 
 def format_scores(prediction: Prediction, extra: dict[str, Any] | None = None) -> str:
-    """Format the scores of a prediction as JSON, with ColabFold's keys, order and rounding.
+    """Format the scores of a prediction as JSON, with ColabFold's keys, order and rounding, and extra ones.
 
     Keys: plddt [N]; for networks with a PAE head max_pae, pae [N, N] (Å) and ptm; for complexes also iptm,
     actifptm, per_chain_ptm by name of the chain ("A"), pairwise_iptm and pairwise_actifptm by pairs of names
     ("A-B"), and those of `_pair_scores`.
-
-    Args:
-        prediction: one network's prediction.
-        extra: further keys and values, such as a warning that the network is untrained.
     """
     scores: dict[str, Any] = {"plddt": _round(prediction.plddt)}
     if prediction.pae is not None:

@@ -12,8 +12,7 @@ _ROWS, _LENGTH, _CHANNELS, _HEADS, _WIDTH = 3, 37, 32, 2, 16
 def differences_from_numpy(kernels: Kernels) -> dict[str, float]:
     """Compare operations in float32 on the CPU with their formulas evaluated by NumPy in float64.
 
-    Returns:
-        Maximum absolute difference, keyed by operation name; results are of order 1.
+    Returns the maximum absolute difference by operation; results are of order 1.
     """
     arrays = _arrays()
     results = _run_operations(kernels, {key: torch.from_numpy(array) for key, array in arrays.items()})
@@ -26,9 +25,8 @@ def errors_against_float64(
 ) -> dict[str, tuple[float, float]]:
     """Measure the errors of operations and of plain PyTorch on a device, relative to float64 on the CPU.
 
-    Returns:
-        Maximum absolute errors of the kernel and of plain PyTorch, keyed by operation name; results are of
-        order 1.
+    Returns the maximum absolute errors of the kernel and of plain PyTorch by operation; results are of order
+    1.
     """
     rounded = {key: torch.from_numpy(array).to(device, dtype) for key, array in _arrays().items()}
     exact = _run_operations(REFERENCE, {key: value.double().cpu() for key, value in rounded.items()})

@@ -6,6 +6,7 @@ rows × residues are neglected.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -37,29 +38,17 @@ MARGIN, RANKS_MARGIN = 0.05, 0.12
 
 @dataclass(frozen=True)
 class PassSize:
-    """The sizes that determine the memory of one pass.
+    """The sizes that determine the memory of one pass."""
 
-    Args:
-        residues: number of residues N.
-        msa_rows: number of MSA rows S, including template rows.
-        extra_rows: number of extra MSA rows E.
-        templates: number of templates that are embedded.
-        element_bytes: bytes per element of the trunk's activations, 2 or 4.
-        in_place: whether the kernels add updates without storing them first; the fused kernels do.
-        alignment_rows: number of alignment rows that multimer networks sample from; 0 for others.
-        ranks: number of devices that a pass is divided among (`model.parallel`).
-        graphs: whether blocks of short proteins are replayed as CUDA graphs.
-    """
-
-    residues: int
-    msa_rows: int
-    extra_rows: int
-    templates: int = 0
-    element_bytes: int = 2
-    in_place: bool = True
-    alignment_rows: int = 0
-    ranks: int = 1
-    graphs: bool = True
+    residues: int  # number of residues N
+    msa_rows: int  # number of MSA rows S, including template rows
+    extra_rows: int  # number of extra MSA rows E
+    templates: int = 0  # number of templates that are embedded
+    element_bytes: int = 2  # bytes per element of the trunk's activations, 2 or 4
+    in_place: bool = True  # whether the kernels add updates without storing them first; the fused kernels do
+    alignment_rows: int = 0  # number of alignment rows that multimer networks sample from; 0 for others
+    ranks: int = 1  # number of devices that a pass is divided among (`model.parallel`)
+    graphs: bool = True  # whether blocks of short proteins are replayed as CUDA graphs
 
     def per_rank(self, count: int) -> int:
         """Return the largest number of elements that a rank has of an axis of `count` elements."""
@@ -85,64 +74,37 @@ class PassSize:
     ) -> "PassSize":
         """Return the sizes of a network's passes, given the features that `recycling.predict` takes.
 
-        Args:
-            network: the network.
-            features: the features.
-            ranks: number of ranks.
-            captures: see `RankGroup`.
+        For `captures` see `RankGroup`.
         """
-        graphs = ranks == 1 or captures
-        element_bytes = network.evoformer.single_activations.bias.element_size()
-        in_place = network.kernels.fused
+        shared: dict[str, Any] = {
+            "element_bytes": network.evoformer.single_activations.bias.element_size(),
+            "in_place": network.kernels.fused,
+            "ranks": ranks,
+            "graphs": ranks == 1 or captures,
+        }
         if (multimer := network.config.multimer) is not None:
             alignment, residues = features["msa"].shape
             slots, _ = distinct_slots(features)
             rows = min(alignment, multimer.msa_rows)
             template_rows = int(features["template_all_atom_mask"].any(axis=(1, 2)).sum())
             extra_rows = max(1, min(alignment - rows, multimer.extra_rows))
-            return cls(
-                residues,
-                rows + template_rows,
-                extra_rows,
-                len(slots),
-                element_bytes,
-                in_place,
-                alignment,
-                ranks,
-                graphs,
-            )
+            sizes = (residues, rows + template_rows, extra_rows, len(slots))
+            return cls(*sizes, alignment_rows=alignment, **shared)
         _, rows, residues, _ = features["msa_feat"].shape
-        no_templates = np.zeros((1, 0))
-        template_mask = (
-            features.get("template_mask", no_templates) if network.config.template else no_templates
-        )
-        return cls(
-            residues,
-            rows + template_mask.shape[1],
-            features["extra_msa"].shape[1],
-            int(template_mask[0].sum()),
-            element_bytes,
-            in_place,
-            ranks=ranks,
-            graphs=graphs,
-        )
+        masks = features if network.config.template else {}
+        template_mask = masks.get("template_mask", np.zeros((1, 0)))
+        extra_rows, templates = features["extra_msa"].shape[1], int(template_mask[0].sum())
+        return cls(residues, rows + template_mask.shape[1], extra_rows, templates, **shared)
 
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """The chunk size for a pass, and the memory that the pass is expected to need.
+    """The chunk size for a pass, and the memory that the pass is expected to need."""
 
-    Args:
-        chunk_elements: argument of `cuda.fused.chunking.chunk_budget`.
-        peak_bytes: expected peak memory without parameters.
-        available_bytes: free memory that the plan is based on.
-        graphs: whether several ranks may use CUDA graphs.
-    """
-
-    chunk_elements: int
-    peak_bytes: int
-    available_bytes: int
-    graphs: bool = True
+    chunk_elements: int  # argument of `cuda.fused.chunking.chunk_budget`
+    peak_bytes: int  # expected peak memory without parameters
+    available_bytes: int  # free memory that the plan is based on
+    graphs: bool = True  # whether several ranks may use CUDA graphs
 
     def __str__(self) -> str:
         return (
@@ -152,17 +114,12 @@ class MemoryPlan:
 
 
 def plan_memory(config: ModelConfig, size: PassSize, available_bytes: int) -> MemoryPlan:
-    """Choose the largest useful chunk size that fits into memory.
+    """Choose the largest useful chunk size that fits into memory, of which `available_bytes` are free.
 
     Triangle multiplication stores two factors of the pair representation's size in any case, so chunks as
     large as both do not raise the peak. Several ranks use CUDA graphs if these fit with such chunks. If even
     the smallest chunks do not fit, the plan uses them anyway: the estimate may be too high, and otherwise the
     allocator reports the failure.
-
-    Args:
-        config: the network's architecture.
-        size: sizes of one pass.
-        available_bytes: memory that the pass may use, without parameters.
     """
     pair = config.evoformer.pair
     factors = 2 * size.per_rank(size.residues) * size.residues * pair.multiplication_channels
@@ -244,7 +201,8 @@ def _step_bytes(config: ModelConfig, size: PassSize, chunk_elements: int) -> dic
         + pair_columns
         + bias(extra.msa.attention_heads)
         + chunk(extra_rows, 5 * length * extra_attention),
-        "extra column attention": 2 * extra_msa,
+        "extra column attention": 2 * extra_msa
+        + chunk(rows, 4 * size.extra_rows * (2 * extra.msa.channels + 3 * extra_attention)) // 4,
         "extra outer product mean": extra_msa
         + (2 * rows + gathered) * size.extra_rows * extra.msa.outer_channels * itemsize
         + update,
@@ -307,10 +265,7 @@ def _template_step_bytes(
 ) -> dict[str, int]:
     """Return the bytes of the steps that embed templates; see `_step_bytes`.
 
-    Args:
-        config: the network's architecture.
-        size: sizes of one pass.
-        chunk: returns the bytes of one chunk, given the number of rows and the elements per row.
+    `chunk` returns the bytes of one chunk, given the number of rows and the elements per row.
     """
     if config.template is None or not size.templates:
         return {}

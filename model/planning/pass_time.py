@@ -65,9 +65,7 @@ def _pair_operations(stack: StackConfig, residues: int) -> int:
 def interpolate_seconds(measured: Sequence[tuple[int, float]], size: int) -> float | None:
     """Return seconds for a size, between measured ones on logarithmic scales; None beyond the largest.
 
-    Args:
-        measured: sizes, ascending, and seconds; smaller sizes take as long as the smallest.
-        size: the size.
+    Measured sizes ascend; smaller ones take as long as the smallest.
     """
     if size > measured[-1][0]:
         return None

@@ -47,9 +47,7 @@ CYSTEINE = RESTYPES.index("C")
 def refine(prediction: Prediction, weights: Weights = WEIGHTS) -> Prediction:
     """Return a prediction with its structure refined; its confidence stays that of the network.
 
-    Args:
-        prediction: of any number of chains; the structures after its passes are refined as well.
-        weights: weights of the energy.
+    It has any number of chains; the structures after its passes are refined as well.
     """
     passes = tuple(
         replace(each, positions=_refine(prediction.structure, each.positions, weights))
@@ -77,12 +75,9 @@ def bonded_residues(structure: Structure) -> np.ndarray:
 
 
 def make_terms(atoms: np.ndarray, aatype: np.ndarray, bonded: np.ndarray) -> Terms:
-    """Return the terms of the energy of a predicted structure.
+    """Return the terms of the energy of a predicted structure, atoms [N, 14, 3] float64 in Å with aatype [N].
 
-    Args:
-        atoms: [N, 14, 3] float64, Å.
-        aatype: [N] residue codes.
-        bonded: [N] bool, whether a residue is bonded to the previous one.
+    `bonded` [N] is True where a residue is bonded to the previous one.
     """
     count = residue_constants.atom14_mask()[aatype].sum(axis=1).astype(np.int64)
     bonded = bonded & (count > 0) & np.concatenate([[False], count[:-1] > 0])
@@ -106,9 +101,8 @@ def make_terms(atoms: np.ndarray, aatype: np.ndarray, bonded: np.ndarray) -> Ter
 def turns() -> tuple[np.ndarray, np.ndarray]:
     """Return the axes of psi and chi1 to chi4 by residue type, and the atoms that turn about them.
 
-    Returns:
-        The slots of the two atoms of each axis [21, 5, 2] int64, equal if there is none, and the atoms that
-        turn [21, 5, 14] bool.
+    Axes are the slots of two atoms [21, 5, 2] int64, equal if there is none; the atoms that turn are [21, 5,
+    14] bool.
     """
     axes, moved = np.zeros((21, 5, 2), np.int64), np.zeros((21, 5, 14), bool)
     groups, exists = residue_constants.atom14_rigid_group(), residue_constants.atom14_mask() > 0

@@ -39,54 +39,36 @@ _OPENMM_RESIDUE = re.compile(
 
 @dataclass(frozen=True)
 class RelaxSettings:
-    """Settings of a relaxation.
+    """Settings of a relaxation."""
 
-    Args:
-        stiffness: spring constant of the restraints, kcal/mol/Å².
-        max_iterations: iterations of the minimizer in each round.
-        tolerance: root mean square force at which the minimizer stops, kJ/mol/nm.
-        max_rounds: rounds of minimization and release of violating residues.
-        max_seconds: time after which a relaxation fails.
-        device: see `select_platform`.
-        threads: CPU threads; with one, the result on a CPU is the same in every bit.
-    """
-
-    stiffness: float = 10.0
-    max_iterations: int = 2000
-    tolerance: float = 2.39
-    max_rounds: int = 3
-    max_seconds: float = 1800.0
-    device: Literal["auto", "cpu", "gpu"] = "auto"
-    threads: int = 1
+    stiffness: float = 10.0  # spring constant of the restraints, kcal/mol/Å²
+    max_iterations: int = 2000  # iterations of the minimizer in each round
+    tolerance: float = 2.39  # root mean square force at which the minimizer stops, kJ/mol/nm
+    max_rounds: int = 3  # rounds of minimization and release of violating residues
+    max_seconds: float = 1800.0  # time after which a relaxation fails
+    device: Literal["auto", "cpu", "gpu"] = "auto"  # see `select_platform`
+    threads: int = 1  # CPU threads; with one, the result on a CPU is the same in every bit
 
 
 @dataclass(frozen=True)
 class RelaxResult:
-    """A relaxed structure.
+    """A relaxed structure."""
 
-    Args:
-        structure: the relaxed structure with hydrogens; B-factors are those of the input.
-        energy_before, energy_after: kcal/mol, restraints included, after hydrogens were added.
-        rmsd: root mean square displacement of heavy atoms, Å.
-        before, after: violations of the input and of the result.
-        geometry_before, geometry_after: their backbones.
-        rounds: number of rounds.
-        seconds: wall time.
-        platform: OpenMM's platform.
-        changes: descriptions of all changes to the structure except added hydrogens and moved atoms.
-    """
-
-    structure: gemmi.Structure
+    structure: gemmi.Structure  # the relaxed structure with hydrogens; B-factors are those of the input
+    # energy_before, energy_after: kcal/mol, restraints included, after hydrogens were added
     energy_before: float
     energy_after: float
-    rmsd: float
+    rmsd: float  # root mean square displacement of heavy atoms, Å
+    # before, after: violations of the input and of the result
     before: StructureViolations
     after: StructureViolations
+    # geometry_before, geometry_after: their backbones
     geometry_before: BackboneGeometry
     geometry_after: BackboneGeometry
-    rounds: int
-    seconds: float
-    platform: str
+    rounds: int  # number of rounds
+    seconds: float  # wall time
+    platform: str  # OpenMM's platform
+    # descriptions of all changes to the structure except added hydrogens and moved atoms
     changes: tuple[str, ...]
 
     @property
@@ -246,10 +228,7 @@ def _seeded_random() -> Iterator[None]:
 
 @cache
 def select_platform(device: Literal["auto", "cpu", "gpu"]) -> openmm.Platform:
-    """Return OpenMM's platform for a device.
-
-    Args:
-        device: "cpu", "gpu", or "auto" for a GPU if OpenMM can use one, else the CPU.
+    """Return OpenMM's platform for "cpu", "gpu", or "auto", a GPU if OpenMM can use one, else the CPU.
 
     Raises:
         RelaxError: a GPU was requested, and OpenMM can use none.

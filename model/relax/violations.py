@@ -22,19 +22,12 @@ _ATOMS_AT_ONCE = 512
 
 @dataclass(frozen=True)
 class StructureViolations:
-    """The violations of one structure.
+    """The violations of one structure."""
 
-    Args:
-        bonds: peptide bonds more than 12 standard deviations too long or too short.
-        angles: angles at peptide bonds more than 12 standard deviations off.
-        clashes: pairs of atoms of different residues that overlap by more than 1.5 Å.
-        residues: indices of residues with a violation, in the order of the structure.
-    """
-
-    bonds: int
-    angles: int
-    clashes: int
-    residues: frozenset[int]
+    bonds: int  # peptide bonds more than 12 standard deviations too long or too short
+    angles: int  # angles at peptide bonds more than 12 standard deviations off
+    clashes: int  # pairs of atoms of different residues that overlap by more than 1.5 Å
+    residues: frozenset[int]  # indices of residues with a violation, in the order of the structure
 
     @property
     def total(self) -> int:
@@ -51,11 +44,7 @@ class StructureViolations:
 
 
 def find_violations(chains: list[list[gemmi.Residue]]) -> StructureViolations:
-    """Find the violations of heavy atoms.
-
-    Args:
-        chains: the residues of each chain; consecutive residues of a chain are bonded.
-    """
+    """Find the violations of heavy atoms; consecutive residues of a chain are bonded."""
     # values of the atoms of all residues
     positions, radii, residue_indices, names = [], [], [], []
     bonds = angles = 0

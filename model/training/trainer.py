@@ -52,33 +52,22 @@ _LOCK_SECONDS = 10.0
 
 @dataclass(frozen=True)
 class StepReport:
-    """The results of one optimiser step.
+    """The results of one optimiser step."""
 
-    Args:
-        step: number of steps done, this one included.
-        total_steps: number of steps of the run.
-        terms: mean of each loss term over this process's samples, and their weighted sum as `loss`.
-        gradient_norm: norm of the gradient before clipping; the mean of their norms if the gradients of
-            micro-batches are clipped.
-        skipped: True if the step changed nothing, because its gradient was not finite or a spike.
-        learning_rate: learning rate of the step.
-        seconds: wall time of the step.
-        waited: part of `seconds` spent waiting for samples.
-        samples_per_second: speed of all processes together.
-        recycles: number of passes before the one that was trained; None if each sample has its own.
-        validation: scores on the held-out chains, by set, if a validation followed the step.
-    """
-
-    step: int
-    total_steps: int
+    step: int  # number of steps done, this one included
+    total_steps: int  # number of steps of the run
+    # mean of each loss term over this process's samples, and their weighted sum as `loss`
     terms: dict[str, float]
+    # norm of the gradient before clipping; the mean of their norms if the gradients of micro-batches are
+    # clipped
     gradient_norm: float
-    skipped: bool
-    learning_rate: float
-    seconds: float
-    waited: float
-    samples_per_second: float
-    recycles: int | None
+    skipped: bool  # True if the step changed nothing, because its gradient was not finite or a spike
+    learning_rate: float  # learning rate of the step
+    seconds: float  # wall time of the step
+    waited: float  # part of `seconds` spent waiting for samples
+    samples_per_second: float  # speed of all processes together
+    recycles: int | None  # number of passes before the one that was trained; None if each sample has its own
+    # scores on the held-out chains, by set, if a validation followed the step
     validation: dict[str, dict[str, float]] | None = None
 
 
@@ -176,9 +165,7 @@ class Trainer:
     def train(self, max_seconds: float | None = None, max_steps: int | None = None) -> Iterator[StepReport]:
         """Train until the last step, a limit or a request to stop; write checkpoints at the end.
 
-        Args:
-            max_seconds: stop after the first step that ends this long after the call.
-            max_steps: stop after this many steps of this call.
+        Training stops after the first step that ends `max_seconds` after the call, or after `max_steps`.
 
         Yields:
             A report after each step, on every process.
@@ -391,12 +378,7 @@ class Trainer:
         return norm > self.settings.optimizer.spike_factor * statistics.median(self._norms)
 
     def _update(self, rate: float, count: int) -> None:
-        """Make one step of Adam, and update the average.
-
-        Args:
-            rate: learning rate.
-            count: number of steps since the moments were zero, this one included.
-        """
+        """Make one step of Adam, the `count`th since the moments were zero, and update the average."""
         options = self.settings.optimizer
         adam_step(self.flat, self.moments, rate, count, options.beta1, options.beta2, options.epsilon)
         self.flat.update_average(options.ema_decay, self.progress.step + 1)

@@ -42,18 +42,8 @@ def validate(
 ) -> torch.Tensor:
     """Score predictions of the central crops of chains, without dropout.
 
-    Shapes are those of training, so that functions compiled for training are reused.
-
-    Args:
-        network: the network with the parameters to score.
-        sampler: makes the inputs.
-        held_out: the chains.
-        crop: residues of a sample, as in training.
-        batch: samples at once, as in training.
-        execution: options of running the network.
-        device: device of the network.
-        rank: index of this process, which takes the batches `rank`, `rank + num_processes`, ...
-        num_processes: number of processes.
+    Crops and batches are those of training, so that functions compiled for training are reused. The process
+    `rank` takes the batches `rank`, `rank + num_processes`, ...
 
     Returns:
         [scores + 1] float64: the sums over this process's chains of the scores in SCORES' order, and the
@@ -104,13 +94,7 @@ def chain_scores(output: NetworkOutput, targets: Targets) -> torch.Tensor:
 
 
 def contact_precision(logits: torch.Tensor, beta: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """Return the precision of the distogram's long-range contacts, [B]; see `long_range_precision`.
-
-    Args:
-        logits: [B, N, N, 64], of the distogram.
-        beta: [B, N, 3], Å.
-        mask: [B, N]; its sum is L.
-    """
+    """Return the `long_range_precision` [B] of the contacts in a distogram's logits [B, N, N, 64]."""
     last_contact_bin = (distogram_edges(logits.device) <= CONTACT_DISTANCE).sum()
     probability = torch.softmax(logits, dim=-1)[..., : int(last_contact_bin) + 1].sum(dim=-1)  # [B, N, N]
     return long_range_precision(probability, beta, mask)
@@ -119,10 +103,8 @@ def contact_precision(logits: torch.Tensor, beta: torch.Tensor, mask: torch.Tens
 def long_range_precision(score: torch.Tensor, beta: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     """Return the fraction of true contacts among the L/5 highest scores at least 24 residues apart, [B].
 
-    Args:
-        score: [B, N, N], at least 0; only the half above the diagonal is used.
-        beta: [B, N, 3], Å.
-        mask: [B, N]; its sum is L.
+    Scores [B, N, N] are at least 0; only the half above the diagonal is used. Positions of CB are [B, N, 3],
+    Å; L is the sum of the mask [B, N].
     """
     length = mask.shape[1]
     index = torch.arange(length, device=mask.device)

@@ -40,20 +40,15 @@ _MAX_CHAINED_COLUMNS = 112
 class Variant:
     """A kernel to generate.
 
-    Args:
-        kind: "listed", "bounds" or "bordered".
-        layout: lanes and columns.
-        arithmetic: number format; "byte" for bounds and bordered only.
-        packed_integer_maximum: whether the GPU has max.s16x2 (sm_90), which handles two numbers per
-            instruction. Non-negative halves have the same order as integers.
-
     Raises:
         ValueError: kind, arithmetic and layout do not match.
     """
 
-    kind: Kind
-    layout: LaneLayout
-    arithmetic: Arithmetic
+    kind: Kind  # "listed", "bounds" or "bordered"
+    layout: LaneLayout  # lanes and columns
+    arithmetic: Arithmetic  # number format; "byte" for bounds and bordered only
+    # whether the GPU has max.s16x2 (sm_90), which handles two numbers per instruction. Non-negative halves
+    # have the same order as integers
     packed_integer_maximum: bool
 
     def __post_init__(self) -> None:
@@ -298,10 +293,7 @@ def _address_lines(layout: LaneLayout) -> list[str]:
 def _score_lines(variant: Variant) -> list[str]:
     """Generate the score of a group, or of the groups that share a target."""
     lanes = f"{variant.layout.lanes}" + (" << class_" if variant.kind == "bounds" else "")
-    return [
-        f"score = score_{variant.intrinsics}(cells, best)",
-        *_shuffled_maximum("score", "1", lanes),
-    ]
+    return [f"score = score_{variant.intrinsics}(cells, best)", *_shuffled_maximum("score", "1", lanes)]
 
 
 def _shuffled_maximum(name: str, first_distance: str, end: str) -> list[str]:

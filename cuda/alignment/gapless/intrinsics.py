@@ -163,10 +163,7 @@ def _advance(add: Emit, better: Emit, pairs_of: Emit = _one_pair, byte_entries: 
             for k, value in enumerate(values[1::2] if byte_entries else values):
                 chain = k // 2 % best.count
                 largest[chain] = better(builder, largest[chain], value)
-            parts = [
-                context.make_tuple(builder, cells, values),
-                context.make_tuple(builder, best, largest),
-            ]
+            parts = [context.make_tuple(builder, cells, values), context.make_tuple(builder, best, largest)]
             return context.make_tuple(builder, result, parts)
 
         return result(array, addresses, word, word, cells, best), codegen

@@ -17,17 +17,11 @@ DEFAULT = "default"
 
 @dataclass(frozen=True)
 class Launch:
-    """A launch configuration.
+    """A launch configuration."""
 
-    Args:
-        layout: lanes and columns.
-        threads: threads per block.
-        blocks: blocks that must fit on a multiprocessor at once; limits a thread's registers.
-    """
-
-    layout: LaneLayout
-    threads: int
-    blocks: int
+    layout: LaneLayout  # lanes and columns
+    threads: int  # threads per block
+    blocks: int  # blocks that must fit on a multiprocessor at once; limits a thread's registers
 
 
 def local_table_path(device: str, kernels: Path) -> Path:

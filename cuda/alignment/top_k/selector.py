@@ -141,17 +141,11 @@ class SelectionStreams:
 
 @dataclass(frozen=True)
 class _Bounds:
-    """Memory for the bounds of a batch.
+    """Memory for the bounds of a batch."""
 
-    Args:
-        matrix: device int64 [queries, ≥ targets / 4], four bounds in each number.
-        of_queries: device int16 [≥ targets] of each query, views of it.
-        used: event after the last kernel that reads them.
-    """
-
-    matrix: Any
-    of_queries: Sequence[Any]
-    used: Any
+    matrix: Any  # device int64 [queries, ≥ targets / 4], four bounds in each number
+    of_queries: Sequence[Any]  # device int16 [≥ targets] of each query, views of it
+    used: Any  # event after the last kernel that reads them
 
 
 class TopKSelector:
@@ -283,12 +277,7 @@ class TopKSelector:
             event.wait(streams.selection)
 
     def _list_and_score(
-        self,
-        batch: BoundAndScore,
-        targets: DeviceSequences,
-        bounds: _Bounds,
-        limits: Any,
-        limits_row: int,
+        self, batch: BoundAndScore, targets: DeviceSequences, bounds: _Bounds, limits: Any, limits_row: int
     ) -> None:
         """Append the targets within limits, device int32 [≥ limits_row + queries, ≥ 2], and score them."""
         lists = self._lists

@@ -21,18 +21,11 @@ def attend(
     first_query: int = 0,
     implementation: str = "auto",
 ) -> torch.Tensor:
-    """Compute gated attention of projected inputs: softmax(q kᵀ D^−½ + bias) v · sigmoid(g + b).
+    """Compute gated attention of projected inputs: softmax(q kᵀ D^−½ + bias) v · sigmoid(g + b), [B, Q, H D].
 
-    Args:
-        projected: [B, L, 4 H D], queries, keys, values and gates; the kernels take heads of 8, 16, 32 or
-            64 channels.
-        gating_bias: [H, D].
-        pair_bias: [H, Q, L], or [H, Q, K] with padded keys; see `cuda.fused.pair_bias`.
-        first_query: position of the first of Q consecutive queries.
-        implementation: see `cuda.fused.dispatch.resolve_implementation`.
-
-    Returns:
-        [B, Q, H D].
+    `projected` [B, L, 4 H D] are queries, keys, values and gates; the kernels take heads of 8, 16, 32 or 64
+    channels. `gating_bias` is [H, D], `pair_bias` [H, Q, L], or [H, Q, K] with padded keys; see
+    `cuda.fused.pair_bias`. `first_query` is the position of the first of Q consecutive queries.
 
     Raises:
         ValueError: shapes disagree, or the implementation does not support these tensors.

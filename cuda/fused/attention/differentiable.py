@@ -46,7 +46,7 @@ def attend(
     *,
     fused: bool,
 ) -> torch.Tensor:
-    """Compute gated attention of projected inputs: softmax(q kᵀ · scale + bias) v ⊙ sigmoid(g + b).
+    """Compute softmax(q kᵀ · scale + bias) v ⊙ sigmoid(g + b) of projected inputs, [B, R, L, H*D].
 
     Args:
         projected: [B, R, L, 4*H*D], queries, keys, values and gates; the kernels take heads of 8, 16, 32 or
@@ -55,9 +55,6 @@ def attend(
         mask: [B, R, L], or [B, 1, L] for all R, or None.
         pair_bias: [B, H, L, L], or None.
         fused: run the Triton kernels.
-
-    Returns:
-        [B, R, L, H*D].
     """
     function = attend_fused if fused else attend_reference
     return function(projected, gating_bias, mask, pair_bias)

@@ -20,29 +20,17 @@ def padded_keys(count: int) -> int:
 
 
 class AttentionWeights(NamedTuple):
-    """Parameters of one attention layer: C input channels, H heads of D channels, O output channels.
+    """Parameters of one attention layer: C input channels, H heads of D channels, O output channels."""
 
-    Args:
-        norm_scale: [C], scale of the LayerNorm of the input.
-        norm_offset: [C], offset of the LayerNorm of the input.
-        query: [C, H, D].
-        key: [C, H, D]; in global attention [C, D], shared by the heads.
-        value: shape as key.
-        gating: [C, H, D].
-        gating_bias: [H, D].
-        output: [H, D, O].
-        output_bias: [O].
-    """
-
-    norm_scale: torch.Tensor
-    norm_offset: torch.Tensor
-    query: torch.Tensor
-    key: torch.Tensor
-    value: torch.Tensor
-    gating: torch.Tensor
-    gating_bias: torch.Tensor
-    output: torch.Tensor
-    output_bias: torch.Tensor
+    norm_scale: torch.Tensor  # [C], scale of the LayerNorm of the input
+    norm_offset: torch.Tensor  # [C], offset of the LayerNorm of the input
+    query: torch.Tensor  # [C, H, D]
+    key: torch.Tensor  # [C, H, D]; in global attention [C, D], shared by the heads
+    value: torch.Tensor  # shape as key
+    gating: torch.Tensor  # [C, H, D]
+    gating_bias: torch.Tensor  # [H, D]
+    output: torch.Tensor  # [H, D, O]
+    output_bias: torch.Tensor  # [O]
 
 
 def attention(
@@ -83,6 +71,43 @@ def attention(
     return x.add_(result) if add else result
 
 
+def global_attention(x: torch.Tensor, weights: AttentionWeights, mask: torch.Tensor) -> torch.Tensor:
+    """Compute `attend_globally` of LN(x) in chunks of rows: x [B, L, C] and mask [B, L] to [B, L, O]."""
+    length = x.shape[1]
+    result = x.new_empty(*x.shape[:2], weights.output.shape[-1])
+    # factor 4: small chunks are as fast, and the result is stored beside x
+    for rows in row_slices(x, 4 * length * (2 * x.shape[2] + 3 * weights.gating_bias.numel())):
+        normed = layer_norm(x[rows], weights.norm_scale, weights.norm_offset)
+        result[rows] = attend_globally(normed, weights, mask[rows])
+    return result
+
+
+def attend_globally(normed: torch.Tensor, weights: AttentionWeights, mask: torch.Tensor) -> torch.Tensor:
+    """Compute gated attention with one averaged query per row, and one key and value head (Algorithm 19).
+
+    Args:
+        normed: [..., L, C], rows of L normalised positions.
+        weights: the layer's parameters, of any dtype; key and value are [C, D].
+        mask: [..., L], 1 for keys that may be attended to.
+
+    Returns:
+        [..., L, O], the update.
+    """
+    w = AttentionWeights(*(x.to(normed.dtype) for x in weights))
+    heads, width = w.query.shape[1:]
+    count = mask.sum(dim=-1, keepdim=True) + 1e-10
+    mean = (mask.to(normed.dtype)[..., None, :] @ normed).squeeze(-2) / count.to(normed.dtype)  # [..., C]
+    query = (mean @ w.query.flatten(1)).unflatten(-1, (heads, width)) * width**-0.5  # [..., H, D]
+    key, value = normed @ w.key, normed @ w.value  # [..., L, D]
+    logits = query @ key.transpose(-1, -2)  # [..., H, L]
+    if logits.element_size() < 4:
+        logits = logits.float()
+    logits = logits + MASK_PENALTY * (mask[..., None, :] - 1.0)
+    attended = (torch.softmax(logits, dim=-1).to(value.dtype) @ value).flatten(-2)  # [..., H*D]
+    gate = torch.sigmoid(normed @ w.gating.flatten(1) + w.gating_bias.flatten())  # [..., L, H*D]
+    return (gate * attended[..., None, :]) @ w.output.flatten(0, 1) + w.output_bias
+
+
 def attend(
     projected: torch.Tensor,
     gating_bias: torch.Tensor,
@@ -92,15 +117,9 @@ def attend(
     *,
     first_query: int = 0,
 ) -> None:
-    """Write gated attention of projected inputs [B, L, 4*H*D] to gated [B, Q, H*D].
+    """Write gated attention of queries, keys, values and gates [B, L, 4*H*D] to gated [B, Q, H*D].
 
-    Args:
-        projected: queries, keys, values and gates.
-        gating_bias: [H, D].
-        mask: [B, L] or None.
-        pair_bias: [H, Q, L], or None.
-        gated: written.
-        first_query: position of the first query.
+    The gates' bias is [H, D], the mask [B, L] or None, the pair bias [H, Q, L] or None.
     """
     heads, inner = len(gating_bias), gating_bias.numel()
     query, key, value, gate = projected.split(inner, dim=-1)  # each [B, L, H*D]

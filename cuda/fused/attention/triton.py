@@ -140,17 +140,9 @@ def prepare_core(
     first_query: int = 0,
     **tile: int,
 ) -> CoreLaunch:
-    """Return the launch of the core kernel; same errors as `attend`.
+    """Return the launch of the core kernel; same arguments and errors as `attend`.
 
-    Args:
-        projected: [B, L, 4*H*D].
-        gating_bias: [H, D].
-        mask: [B, L] or None.
-        pair_bias: [H, Q, K], [S, H, Q, K] or None.
-        gated: [B, Q, H*D], written by the kernel.
-        statistics: two tensors [B, H, Q] float32, written by the kernel, or None.
-        first_query: position of the first query.
-        tile: ROWS and QUERIES of a block, if not those of the launch table.
+    `tile` has ROWS and QUERIES of a block, if not those of the launch table.
     """
     check_tensors("attention", projected, gating_bias, gated)
     batch, length, _ = projected.shape

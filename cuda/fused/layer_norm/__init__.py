@@ -12,14 +12,7 @@ def layer_norm(
 ) -> torch.Tensor:
     """Normalise the last axis to mean 0 and variance 1 (biased, epsilon 1e-5), then scale and shift.
 
-    Args:
-        x: [..., C]; the kernel takes at most 1024 channels.
-        scale: [C].
-        offset: [C].
-        implementation: see `cuda.fused.dispatch.resolve_implementation`.
-
-    Returns:
-        [..., C], of x's dtype.
+    Returns x's dtype. x is [..., C], scale and offset are [C]; the kernel takes at most 1024 channels.
 
     Raises:
         ValueError: shapes disagree, or the implementation does not support these tensors.

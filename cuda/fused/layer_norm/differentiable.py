@@ -11,11 +11,8 @@ from cuda.fused.layer_norm.reference import wide_layer_norm
 def layer_norm(x: torch.Tensor, scale: torch.Tensor, offset: torch.Tensor, *, fused: bool) -> torch.Tensor:
     """Normalise the last axis of x [..., C] in float32; return x's dtype.
 
-    Args:
-        x: [..., C]; the kernels take at most 1024 channels.
-        scale: [C], of any dtype.
-        offset: [C], of any dtype.
-        fused: run the Triton kernels, unless torch.compile makes its own.
+    Scale and offset [C] have any dtype. `fused` runs the Triton kernels, which take at most 1024 channels,
+    unless torch.compile makes its own.
     """
     if fused and not torch.compiler.is_compiling():
         result: torch.Tensor = _LayerNorm.apply(x, scale, offset)

@@ -105,16 +105,7 @@ def _layer_norm_backward(
 def layer_norm_backward(
     gradient: torch.Tensor, x: torch.Tensor, scale: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Compute the gradients of `normalise_rows`.
-
-    Args:
-        gradient: [..., C], of the result.
-        x: [..., C], the input.
-        scale: [C].
-
-    Returns:
-        The gradient of x, contiguous, and those of scale and offset, [2, C] float32.
-    """
+    """Return `normalise_rows`' gradient of x [..., C], and those of scale and offset, float32 [2, C]."""
     channels = x.shape[-1]
     rows = rows_of(x)
     block = triton.next_power_of_2(channels)

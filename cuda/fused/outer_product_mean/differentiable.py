@@ -27,13 +27,10 @@ ALIGNMENT = 8
 def outer_product_mean(
     msa: torch.Tensor, weights: OuterProductMeanWeights, mask: torch.Tensor | None = None, *, fused: bool
 ) -> torch.Tensor:
-    """Compute the update [B, N, N, Z] of Algorithm 10 of msa [B, S, N, C] with mask [B, S, N].
+    """Compute the update [B, N, N, Z] of Algorithm 10 of msa [B, S, N, C].
 
-    Args:
-        msa: the MSA representation.
-        weights: the layer's parameters.
-        mask: 1 for real positions, or None for all.
-        fused: run the fused kernels, and compute the outer products in chunks.
+    The mask [B, S, N] is 1 for real positions; None for all. `fused` runs the fused kernels, and computes the
+    outer products in chunks.
     """
     w = OuterProductMeanWeights(*weights[:2], *(x.to(msa.dtype) for x in weights[2:]))
     mask = msa.new_ones(msa.shape[:3]) if mask is None else mask
@@ -49,15 +46,9 @@ def outer_product_mean(
 
 
 def project_outer(left: torch.Tensor, right: torch.Tensor, output: torch.Tensor) -> torch.Tensor:
-    """Compute Σ_ce (Σ_s left_sic right_sje) output_cez of every pair i, j in plain PyTorch.
+    """Compute Σ_ce (Σ_s left_sic right_sje) output_cez of every pair i, j in plain PyTorch, [B, N, N, Z].
 
-    Args:
-        left: [B, S, N, E].
-        right: [B, S, N, E].
-        output: [E, E, Z].
-
-    Returns:
-        [B, N, N, Z].
+    Factors are [B, S, N, E], output is [E, E, Z].
     """
     batch, _, length, inner = left.shape
     outer = left.flatten(2).transpose(1, 2) @ right.flatten(2)  # [B, N*E, N*E]

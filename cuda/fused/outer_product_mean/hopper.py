@@ -312,15 +312,11 @@ def contract_factors(
     counts: torch.Tensor | None,
     result: torch.Tensor,
 ) -> None:
-    """Contract the outer products of two factors, and add the update to the result.
+    """Contract the outer products of two factors, and add the update to the result [n, N, Z].
 
-    Args:
-        left: [S, E * padded_length(n)], the factor of a sequence channel by channel.
-        right: [S, N * E].
-        weights: the layer's parameters.
-        counts: float32 [n, N], the divisors, with the strides of the result's pairs; None for the number
-            of sequences.
-        result: [n, N, Z], contiguous, or a block of columns of a contiguous tensor.
+    The left factor [S, E * padded_length(n)] is stored channel by channel, the right one is [S, N * E].
+    Counts, float32 [n, N], have the strides of the result's pairs; None stands for the number of sequences.
+    The result is contiguous, or a block of columns of a contiguous tensor.
     """
     reciprocal = 1 / (left.shape[0] + EPSILON)
     output = weights.output.reshape(-1, PAIR.value)

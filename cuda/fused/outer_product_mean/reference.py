@@ -12,27 +12,16 @@ EPSILON = 1e-3
 
 
 class OuterProductMeanWeights(NamedTuple):
-    """Parameters of one layer: C MSA channels, E channels of each factor, Z pair channels.
+    """Parameters of one layer: C MSA channels, E channels of each factor, Z pair channels."""
 
-    Args:
-        norm_scale: [C].
-        norm_offset: [C].
-        left: [C, E].
-        left_bias: [E].
-        right: [C, E].
-        right_bias: [E].
-        output: [E, E, Z].
-        output_bias: [Z].
-    """
-
-    norm_scale: torch.Tensor
-    norm_offset: torch.Tensor
-    left: torch.Tensor
-    left_bias: torch.Tensor
-    right: torch.Tensor
-    right_bias: torch.Tensor
-    output: torch.Tensor
-    output_bias: torch.Tensor
+    norm_scale: torch.Tensor  # [C]
+    norm_offset: torch.Tensor  # [C]
+    left: torch.Tensor  # [C, E]
+    left_bias: torch.Tensor  # [E]
+    right: torch.Tensor  # [C, E]
+    right_bias: torch.Tensor  # [E]
+    output: torch.Tensor  # [E, E, Z]
+    output_bias: torch.Tensor  # [Z]
 
 
 def add_outer_product_mean(
@@ -41,15 +30,10 @@ def add_outer_product_mean(
     weights: OuterProductMeanWeights,
     mask: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Add the update (W Σ_s a_si ⊗ b_sj + bias) / (ε + Σ_s m_si m_sj) to pair in place, and return it.
+    """Add (W Σ_s a_si ⊗ b_sj + bias) / (ε + Σ_s m_si m_sj) to pair [N, N, Z] in place, and return it.
 
-    The bias is divided too, as in DeepMind's code.
-
-    Args:
-        pair: [N, N, Z].
-        msa: [S, N, C].
-        weights: the layer's parameters.
-        mask: [S, N], 1 for real positions, or None for all.
+    The bias is divided too, as in DeepMind's code. The MSA is [S, N, C]; its mask [S, N] is 1 for real
+    positions, None for all.
     """
     left, right = project_residues(msa, weights, mask)
     return add_contraction(pair, left, right, weights, shared_counts(mask))
@@ -58,12 +42,7 @@ def add_outer_product_mean(
 def project_residues(
     msa: torch.Tensor, weights: OuterProductMeanWeights, mask: torch.Tensor | None
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Compute the left and the right factor of some residues.
-
-    Args:
-        msa: [S, n, C].
-        weights: the layer's parameters.
-        mask: [S, n], or None.
+    """Compute the left and the right factor of some residues, msa [S, n, C] with mask [S, n] or None.
 
     Returns:
         The left factor in the form that `add_contraction` takes, and the right one [S, n, E].
@@ -86,12 +65,7 @@ def project_residues(
 
 
 def shared_counts(mask: torch.Tensor | None, residues: slice = slice(None)) -> torch.Tensor | None:
-    """Return the number of sequences that two residues share, plus ε: [n, N], or None without a mask.
-
-    Args:
-        mask: [S, N], or None.
-        residues: the rows n of the result.
-    """
+    """Return how many sequences two residues share, plus ε, [n, N] of rows n; None without a mask."""
     return None if mask is None else mask[:, residues].T @ mask + EPSILON
 
 
@@ -101,16 +75,10 @@ def contract_factors(
     weights: OuterProductMeanWeights,
     counts: torch.Tensor | None,
 ) -> torch.Tensor:
-    """Compute the update of some rows of the pair representation.
+    """Compute the update [n, N, Z] of some rows of the pair representation.
 
-    Args:
-        left: [n, E, S], of the rows.
-        right: [S, N, E], of all residues.
-        weights: the layer's parameters.
-        counts: [n, N], what the update is divided by; None for S + ε.
-
-    Returns:
-        [n, N, Z].
+    The left factor of the rows is [n, E, S], the right one of all residues [S, N, E]. The update is divided
+    by counts [n, N], or by S + ε without.
     """
     sequences, length, inner = right.shape
     right = right.view(sequences, length * inner)

@@ -210,15 +210,9 @@ def add_outer_product_mean(
 def project_residues(
     msa: torch.Tensor, weights: OuterProductMeanWeights, mask: torch.Tensor | None
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Compute the left and the right factor of some residues.
+    """Compute the left factor [S, n * E] and the right one [S, n, E] of some residues; see the reference.
 
-    Args:
-        msa: [S, n, C] of at most 256 channels, with any strides.
-        weights: the layer's parameters, of msa's dtype.
-        mask: [S, n], or None.
-
-    Returns:
-        The left factor [S, n * E], and the right one [S, n, E].
+    The MSA has at most 256 channels, any strides, and the dtype of the weights.
 
     Raises:
         ValueError: the kernels do not support these tensors.
@@ -305,13 +299,9 @@ def project_factors(
     mask: torch.Tensor | None,
     padded_length: int | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Compute the left and the right factor.
+    """Compute both factors; the mask [S, N] is float32 and contiguous, or None for all positions.
 
-    Args:
-        msa: [S, N, C].
-        weights: the layer's parameters.
-        mask: [S, N], float32 and contiguous, or None for all positions.
-        padded_length: if given, the left factor is stored channel by channel, each of this length.
+    If `padded_length` is given, the left factor is stored channel by channel, each of this length.
 
     Returns:
         Left factor [S, N * E], or [S, E * padded_length], of which the first N of each padded_length elements

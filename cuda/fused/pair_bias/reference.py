@@ -7,21 +7,11 @@ from cuda.fused.layer_norm.reference import layer_norm
 
 
 def pair_bias(
-    pair: torch.Tensor,
-    norm_scale: torch.Tensor,
-    norm_offset: torch.Tensor,
-    weights: torch.Tensor,
+    pair: torch.Tensor, norm_scale: torch.Tensor, norm_offset: torch.Tensor, weights: torch.Tensor
 ) -> torch.Tensor:
-    """Compute LN(pair) W with heads first.
+    """Compute LN(pair) W with heads first, [H, n, N], of any rows [n, N, C] of the pair representation.
 
-    Args:
-        pair: [n, N, C], any rows of the pair representation.
-        norm_scale: [C].
-        norm_offset: [C].
-        weights: [C, H].
-
-    Returns:
-        [H, n, N].
+    Scale and offset of LayerNorm are [C], weights [C, H].
     """
     count, length, channels = pair.shape
     heads = weights.shape[1]

@@ -45,19 +45,11 @@ def _pair_bias(
 
 
 def pair_bias(
-    pair: torch.Tensor,
-    norm_scale: torch.Tensor,
-    norm_offset: torch.Tensor,
-    weights: torch.Tensor,
+    pair: torch.Tensor, norm_scale: torch.Tensor, norm_offset: torch.Tensor, weights: torch.Tensor
 ) -> torch.Tensor:
-    """Compute LN(pair) W with heads first.
+    """Compute LN(pair) W with heads first; same arguments as the reference.
 
-    Args:
-        pair: [n, N, C], any rows of the pair representation, of at most 256 contiguous channels; axes 0 and 1
-            may be swapped in memory.
-        norm_scale: [C].
-        norm_offset: [C].
-        weights: [C, H].
+    Pairs have at most 256 contiguous channels; axes 0 and 1 may be swapped in memory.
 
     Returns:
         [H, n, K], contiguous, K being N rounded up as by `padded_keys`; -inf for keys past N.

@@ -13,19 +13,12 @@ __all__ = ["GatedUpdate", "add_gated", "residual_norm"]
 
 
 class GatedUpdate(NamedTuple):
-    """An update of a residual stream x [S, N, C].
+    """An update of a residual stream x [S, N, C]."""
 
-    Args:
-        update: [S, N, C], float32.
-        gate: [N, C], shared by the samples.
-        mask: [N], 1 for positions that are updated, or None for all.
-        logits: whether the gate is the sigmoid of the given one.
-    """
-
-    update: torch.Tensor
-    gate: torch.Tensor
-    mask: torch.Tensor | None = None
-    logits: bool = False
+    update: torch.Tensor  # [S, N, C], float32
+    gate: torch.Tensor  # [N, C], shared by the samples
+    mask: torch.Tensor | None = None  # [N], 1 for positions that are updated, or None for all
+    logits: bool = False  # whether the gate is the sigmoid of the given one
 
 
 def residual_norm(
@@ -38,19 +31,11 @@ def residual_norm(
     logits: bool = False,
     implementation: str = "auto",
 ) -> torch.Tensor:
-    """Add a gated update to x in place, if there is one; return the conditioned LayerNorm of x.
+    """Add a gated update to x in place, if there is one; return x's conditioned LayerNorm in a dtype.
 
-    Args:
-        x: [S, N, C], float32, contiguous; the kernel takes at most 1024 channels.
-        scale: [N, C], multiplies the normalised x (epsilon 1e-5); rows may have any stride.
-        shift: [N, C], is added; strides as those of scale.
-        update: what to add first.
-        dtype: dtype of the result.
-        logits: whether the scale is the sigmoid of the given one.
-        implementation: see `cuda.fused.dispatch.resolve_implementation`.
-
-    Returns:
-        [S, N, C].
+    x is float32 [S, N, C], contiguous, of at most 1024 channels for the kernel. The normalised x (epsilon
+    1e-5) is multiplied by scale, or its sigmoid if `logits` is True, and shift is added: [N, C], with the
+    same strides, in which rows may have any.
 
     Raises:
         ValueError: shapes disagree, or the implementation does not support these tensors.

@@ -15,11 +15,8 @@ def smooth_lddt(
 ) -> torch.Tensor:
     """Compute the mean score [S] of the pairs of atoms i ≠ j that are within the radius of i.
 
-    Args:
-        denoised: [S, A, 3], Å, copies; only they get a gradient. The kernel takes float32.
-        positions: [A, 3], Å, the structure that they are compared with.
-        radius: [A], Å; 0 for atoms that have no pairs.
-        implementation: see `cuda.fused.dispatch.resolve_implementation`.
+    Only the copies [S, A, 3], Å, get a gradient; the kernel takes float32. They are compared with positions
+    [A, 3], Å. The radius [A], Å, is 0 for atoms that have no pairs.
 
     Raises:
         ValueError: shapes disagree, or the implementation does not support these tensors.

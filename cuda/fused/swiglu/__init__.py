@@ -8,15 +8,9 @@ __all__ = ["swiglu"]
 
 
 def swiglu(x: torch.Tensor, factor: float = 1.0, *, implementation: str = "auto") -> torch.Tensor:
-    """Compute silu(a) · b · factor from a and b side by side.
+    """Compute silu(a) · b · factor [..., W] from a and b side by side in x [..., 2 W], contiguous.
 
-    Args:
-        x: [..., 2 W], contiguous: a, then b.
-        factor: a power of two below 1 keeps large products in float16's range.
-        implementation: see `cuda.fused.dispatch.resolve_implementation`.
-
-    Returns:
-        [..., W], of x's dtype.
+    A factor that is a power of two below 1 keeps large products in float16's range.
 
     Raises:
         ValueError: the number of columns is odd, or the implementation does not support the tensor.

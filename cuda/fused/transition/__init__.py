@@ -17,12 +17,9 @@ WEIGHT_AXES = {False: ("C", "C", "C W", "W", "W C", "C"), True: ("C", "C", "C V"
 def add_transition(
     x: torch.Tensor, weights: TransitionWeights, *, implementation: str = "auto"
 ) -> torch.Tensor:
-    """Add the update W₂ relu(W₁ LN(x) + b₁) + b₂ of every position to x in place, and return x.
+    """Add the update W₂ relu(W₁ LN(x) + b₁) + b₂ of every position to x [..., C] in place, and return x.
 
-    Args:
-        x: [..., C]; the kernels take at most 256 channels.
-        weights: the layer's parameters.
-        implementation: see `cuda.fused.dispatch.resolve_implementation`.
+    The kernels take at most 256 channels.
 
     Raises:
         ValueError: shapes disagree, or the implementation does not support these tensors.

@@ -14,12 +14,9 @@ from cuda.fused.transition.reference import TransitionWeights
 
 
 def transition(x: torch.Tensor, weights: TransitionWeights, *, fused: bool) -> torch.Tensor:
-    """Compute the update W₂ relu(W₁ LN(x) + b₁) + b₂; LayerNorm computes in float32.
+    """Compute the update W₂ relu(W₁ LN(x) + b₁) + b₂ of x [..., C]; LayerNorm computes in float32.
 
-    Args:
-        x: [..., C]; the kernels take at most 256 channels.
-        weights: the layer's parameters; matrices and biases are converted to x's dtype.
-        fused: run the fused kernels.
+    Matrices and biases are converted to x's dtype. The fused kernels take at most 256 channels.
     """
     return transition_fused(x, weights) if fused else transition_reference(x, weights)
 

@@ -48,11 +48,7 @@ def _unfold(widen, scale, offset, gradient, vectors, CHANNELS: tl.constexpr, WID
 
 
 def fold(weights: TransitionWeights) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return W' [C, W] in the projection's dtype, and b' [W] float32.
-
-    Args:
-        weights: the layer's parameters, contiguous; C must be a power of 2.
-    """
+    """Return W' [C, W] in the projection's dtype, and b' [W] float32; C must be a power of 2."""
     channels, width = weights.widen.shape
     folded = torch.empty_like(weights.widen)
     bias = torch.empty(width, device=folded.device, dtype=torch.float32)
@@ -66,10 +62,8 @@ def fold(weights: TransitionWeights) -> tuple[torch.Tensor, torch.Tensor]:
 def unfold(weights: TransitionWeights, gradient: torch.Tensor, vectors: torch.Tensor) -> None:
     """Replace the gradient of W' by that of W₁, and write those of LayerNorm's scale and offset.
 
-    Args:
-        weights: the layer's parameters, contiguous; W must be a power of 2.
-        gradient: [C, W] float32, that of W', which is overwritten by that of W₁.
-        vectors: [3*C + W] float32, as in `TransitionGradients`; its first 2 C elements are written.
+    The gradient is float32 [C, W], W a power of 2. The first 2 C elements of `vectors`, float32 [3*C + W] as
+    in `TransitionGradients`, are written.
     """
     channels, width = weights.widen.shape
     _unfold[(channels,)](

@@ -19,14 +19,10 @@ def triangle_multiplication(
     outgoing: bool,
     fused: bool,
 ) -> torch.Tensor:
-    """Compute the update of Algorithm 11 or 12 of pair [B, N, N, C] with mask [B, N, N].
+    """Compute the update of Algorithm 11 or 12 of pair [B, N, N, C].
 
-    Args:
-        pair: the pair representation.
-        weights: the layer's parameters.
-        mask: 1 for real pairs, or None for all.
-        outgoing: whether edges leave i and j (Algorithm 11) or enter them (Algorithm 12).
-        fused: run the Triton kernels.
+    The mask [B, N, N] is 1 for real pairs; None for all. Edges are outgoing from i and j (Algorithm 11) or
+    enter them (Algorithm 12). `fused` runs the Triton kernels.
     """
     if mask is None:
         mask = pair.new_ones(pair.shape[:3])
@@ -53,16 +49,10 @@ def packed_projection(weights: TriangleMultiplicationWeights) -> tuple[torch.Ten
 def update_reference(
     normed: torch.Tensor, weights: TriangleMultiplicationWeights, mask: torch.Tensor, outgoing: bool
 ) -> torch.Tensor:
-    """Compute the update of Algorithm 11 or 12 in plain PyTorch.
+    """Compute the update [B, N, N, C] of Algorithm 11 or 12 in plain PyTorch.
 
-    Args:
-        normed: [B, N, N, C], the normalised pair representation.
-        weights: the layer's parameters; matrices and biases are converted to its dtype.
-        mask: [B, N, N], 1 for real pairs.
-        outgoing: whether edges leave i and j (Algorithm 11) or enter them (Algorithm 12).
-
-    Returns:
-        [B, N, N, C].
+    The pair representation is normalised. Matrices and biases are converted to its dtype; the mask [B, N, N]
+    is 1 for real pairs.
     """
     w = _converted(weights, normed.dtype)
     present = mask[..., None].to(normed.dtype)
@@ -81,19 +71,9 @@ def update_fused(
     normed: torch.Tensor, weights: TriangleMultiplicationWeights, mask: torch.Tensor, outgoing: bool
 ) -> torch.Tensor:
     """Compute `update_reference` with Triton kernels between the matrix products."""
-    weights = _converted(weights, normed.dtype)
-    projection, bias = packed_projection(weights)
-    result = _update(
-        normed,
-        mask,
-        projection,
-        bias,
-        weights.center_scale,
-        weights.center_offset,
-        weights.output,
-        weights.output_bias,
-        outgoing,
-    )[-1]
+    w = _converted(weights, normed.dtype)
+    center = (w.center_scale, w.center_offset)
+    result = _update(normed, mask, *packed_projection(w), *center, w.output, w.output_bias, outgoing)[-1]
     return result.view(normed.shape)
 
 
@@ -113,17 +93,10 @@ def _update(
     # deferred: Triton is optional
     from cuda.fused.triangle_multiplication import triton_training
 
-    saved = triton_training.update(
-        normed.contiguous(),
-        mask.contiguous(),
-        projection.contiguous(),
-        bias.contiguous(),
-        center_scale.contiguous(),
-        center_offset.contiguous(),
-        output.contiguous(),
-        output_bias.contiguous(),
-        outgoing,
-    )
+    packed = (projection.contiguous(), bias.contiguous())
+    center = (center_scale.contiguous(), center_offset.contiguous())
+    last = (output.contiguous(), output_bias.contiguous())
+    saved = triton_training.update(normed.contiguous(), mask.contiguous(), *packed, *center, *last, outgoing)
     return tuple(saved)  # type: ignore[return-value]
 
 
@@ -152,21 +125,13 @@ def _update_backward(
     saved: list[torch.Tensor],
     outgoing: bool,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return the gradients; see `triton_training.Gradients`."""
+    """Return the gradients; see `triton_training.update_backward`."""
     # deferred: Triton is optional
     from cuda.fused.triangle_multiplication import triton_training
 
-    gradients = triton_training.update_backward(
-        gradient.contiguous(),
-        normed.contiguous(),
-        mask.contiguous(),
-        projection.contiguous(),
-        center_scale.contiguous(),
-        output.contiguous(),
-        triton_training.Saved(*saved),
-        outgoing,
-    )
-    return tuple(gradients)  # type: ignore[return-value]
+    of_result = (gradient.contiguous(), normed.contiguous(), mask.contiguous())
+    weights = (projection.contiguous(), center_scale.contiguous(), output.contiguous())
+    return triton_training.update_backward(*of_result, *weights, triton_training.Saved(*saved), outgoing)
 
 
 @_update_backward.register_fake

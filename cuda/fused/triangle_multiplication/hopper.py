@@ -90,18 +90,12 @@ class FoldedWeights(NamedTuple):
     Matrices are bfloat16 and have output channels as rows, CHUNK of values and CHUNK of gates alternating.
     Biases are float32. All are half of the layer's, because of how the kernels compute gates. Prepared for a
     launch, matrices are descriptors of their tiles.
-
-    Args:
-        operands: [4*M, C], for the left factor, then the right.
-        operands_bias: [4*M].
-        finish: [2*C, M], for the output and its gate.
-        finish_bias: [2*C].
     """
 
-    operands: torch.Tensor | TensorDescriptor
-    operands_bias: torch.Tensor
-    finish: torch.Tensor | TensorDescriptor
-    finish_bias: torch.Tensor
+    operands: torch.Tensor | TensorDescriptor  # [4*M, C], for the left factor, then the right
+    operands_bias: torch.Tensor  # [4*M]
+    finish: torch.Tensor | TensorDescriptor  # [2*C, M], for the output and its gate
+    finish_bias: torch.Tensor  # [2*C]
 
 
 def fold_weights(w: TriangleMultiplicationWeights) -> FoldedWeights:
@@ -122,14 +116,7 @@ def fold_weights(w: TriangleMultiplicationWeights) -> FoldedWeights:
 def fold_half(
     scale: torch.Tensor, offset: torch.Tensor, weights: torch.Tensor, bias: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return weights [M, C] and bias [M] in float32 for half of a projection of LN(x).
-
-    Args:
-        scale: [C], of the LayerNorm.
-        offset: [C], of the LayerNorm.
-        weights: [C, M].
-        bias: [M].
-    """
+    """Return weights [M, C] and bias [M] in float32 for half of a projection of LN(x) by weights [C, M]."""
     matrix, bias_of_offset = fold_layer_norm(scale, offset, 0.5 * weights.float())
     return matrix, bias_of_offset + 0.5 * bias.float()
 

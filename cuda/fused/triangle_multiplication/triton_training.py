@@ -189,41 +189,14 @@ def normalise_product_backward(
 
 
 class Saved(NamedTuple):
-    """Intermediates of the forward pass that the backward pass uses.
+    """Intermediates of the forward pass that the backward pass uses."""
 
-    Args:
-        projected: [P, 4*M+C], values and gates of both factors, and gates of the update.
-        factors: [2*M, B, N, N].
-        product: [M, B, N, N], scaled down in float16.
-        statistics: [2, P] float32, of the product's LayerNorm.
-        centered: [P, M], the normalised product.
-        update: [P, C], the result.
-    """
-
-    projected: torch.Tensor
-    factors: torch.Tensor
-    product: torch.Tensor
-    statistics: torch.Tensor
-    centered: torch.Tensor
-    update: torch.Tensor
-
-
-class Gradients(NamedTuple):
-    """Gradients of the inputs of `update`.
-
-    Args:
-        normed: [B, N, N, C], of the input's dtype.
-        projection: [C, 4*M+C], at least float32.
-        output: [M, C], at least float32.
-        biases: [4*M+2*C] float32, those of bias and output_bias.
-        center: [2, M] float32, those of center_scale and center_offset.
-    """
-
-    normed: torch.Tensor
-    projection: torch.Tensor
-    output: torch.Tensor
-    biases: torch.Tensor
-    center: torch.Tensor
+    projected: torch.Tensor  # [P, 4*M+C], values and gates of both factors, and gates of the update
+    factors: torch.Tensor  # [2*M, B, N, N]
+    product: torch.Tensor  # [M, B, N, N], scaled down in float16
+    statistics: torch.Tensor  # [2, P] float32, of the product's LayerNorm
+    centered: torch.Tensor  # [P, M], the normalised product
+    update: torch.Tensor  # [P, C], the result
 
 
 def _warps(channels: int) -> int:
@@ -242,18 +215,11 @@ def update(
     output_bias: torch.Tensor,
     outgoing: bool,
 ) -> Saved:
-    """Compute the update of triangle multiplication from the normalised pair representation.
+    """Compute the update of triangle multiplication from the normalised pair representation [B, N, N, C].
 
-    Args:
-        normed: [B, N, N, C], contiguous.
-        mask: [B, N, N], contiguous.
-        projection: [C, 4*M+C], of left and right values, left and right gates, and gates of the update.
-        bias: [4*M+C].
-        center_scale: [M].
-        center_offset: [M].
-        output: [M, C].
-        output_bias: [C].
-        outgoing: whether edges leave i and j (Algorithm 11) or enter them (Algorithm 12).
+    The pair and its mask [B, N, N] are contiguous. The projection [C, 4*M+C], with a bias, is that of left
+    and right values, left and right gates, and gates of the update; the output [M, C] has one, too. Edges
+    leave i and j if outgoing (Algorithm 11), or enter them (Algorithm 12).
 
     Raises:
         ValueError: the kernels do not support these tensors.
@@ -294,18 +260,15 @@ def update_backward(
     output: torch.Tensor,
     saved: Saved,
     outgoing: bool,
-) -> Gradients:
-    """Compute the gradients of `update`.
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Compute the gradients of `update`, given that of the result, [P, C], contiguous.
 
-    Args:
-        gradient: [P, C], of the result, contiguous.
-        normed: [B, N, N, C].
-        mask: [B, N, N].
-        projection: [C, 4*M+C].
-        center_scale: [M].
-        output: [M, C].
-        saved: intermediates of the forward pass.
-        outgoing: as in the forward pass.
+    Returns:
+        normed: [B, N, N, C], of the input's dtype.
+        projection: [C, 4*M+C], at least float32.
+        output: [M, C], at least float32.
+        biases: [4*M+2*C] float32, those of bias and output_bias.
+        center: [2, M] float32, those of center_scale and center_offset.
     """
     count, channels = gradient.shape
     width, stride = output.shape[0], projection.shape[1]
@@ -344,10 +307,6 @@ def update_backward(
         CHANNELS=2 * width, STRIDE=stride, POSITIONS=POSITIONS, BLOCK=CHANNEL_BLOCK,
     )  # fmt: skip
     del factors_gradient, product_gradient
-    return Gradients(
-        normed=(projected_gradient @ projection.mT).view(normed.shape),
-        projection=wide_product(normed.view(count, channels).mT, projected_gradient),
-        output=output_gradient,
-        biases=sum_rows(partial_sums),
-        center=sum_rows(norm_sums),
-    )
+    normed_gradient = (projected_gradient @ projection.mT).view(normed.shape)
+    projection_gradient = wide_product(normed.view(count, channels).mT, projected_gradient)
+    return normed_gradient, projection_gradient, output_gradient, sum_rows(partial_sums), sum_rows(norm_sums)

@@ -18,7 +18,7 @@ def window_attention(
     *,
     implementation: str = "auto",
 ) -> torch.Tensor:
-    """Compute softmax(q kᵀ D^−½ + bias) v · sigmoid(g) within windows.
+    """Compute softmax(q kᵀ D^−½ + bias) v · sigmoid(g) within windows, [S, A, H D].
 
     Args:
         query: [S, A, 2 H D], queries, then logits of the gates, of S samples of A atoms.
@@ -26,9 +26,6 @@ def window_attention(
         bias: [W, H, Q, K], added to the logits; −1e9 for masked keys. Window w has queries from w Q on.
         starts: int64 [W], first key of each window; keys past the last atom repeat it and must be masked.
         implementation: see `cuda.fused.dispatch.resolve_implementation`.
-
-    Returns:
-        [S, A, H D], of the dtype of the queries.
 
     Raises:
         ValueError: shapes disagree, or the implementation does not support these tensors.

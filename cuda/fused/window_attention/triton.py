@@ -165,11 +165,7 @@ def _sum_windows(
 
 
 def window_attention_backward(
-    gradient: torch.Tensor,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    bias: torch.Tensor,
-    starts: torch.Tensor,
+    gradient: torch.Tensor, query: torch.Tensor, key: torch.Tensor, bias: torch.Tensor, starts: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return the gradients of query, key and bias (float32), given that of `window_attention` [S, A, H D]."""
     windows, heads, queries, keys = bias.shape

@@ -30,17 +30,11 @@ Features = Mapping[str, torch.Tensor]
 
 @dataclass
 class RecycledState:
-    """The outputs of one pass that the next pass takes as inputs.
+    """The outputs of one pass that the next pass takes as inputs."""
 
-    Args:
-        msa_first_row: [N, C], first row of the MSA representation.
-        pair: [N, N, Z], pair representation; None once a pass has taken it.
-        positions: [N, 37, 3], atom positions in Å.
-    """
-
-    msa_first_row: torch.Tensor
-    pair: torch.Tensor | None
-    positions: torch.Tensor
+    msa_first_row: torch.Tensor  # [N, C], first row of the MSA representation
+    pair: torch.Tensor | None  # [N, N, Z], pair representation; None once a pass has taken it
+    positions: torch.Tensor  # [N, 37, 3], atom positions in Å
 
     def take_pair(self) -> torch.Tensor:
         """Return the pair representation without keeping it, so that a pass can free it early.
@@ -57,13 +51,9 @@ class RecycledState:
     def zeros(
         cls, length: int, config: ModelConfig, like: torch.Tensor, rows: int | None = None
     ) -> "RecycledState":
-        """Return the all-zero state of the first pass.
+        """Return the all-zero state of the first pass, with the dtype and device of `like`.
 
-        Args:
-            length: number of residues N.
-            config: the network's architecture.
-            like: a tensor with the dtype and device of the state.
-            rows: rows of the pair representation; default all N.
+        The pair representation has `rows` rows, by default as many as residues.
         """
         stack = config.evoformer
         return cls(
@@ -74,14 +64,9 @@ class RecycledState:
 
 
 def pseudo_beta(aatype: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-    """Return CB of each residue, or CA for glycine.
+    """Return CB of each residue [...], or CA for glycine, [..., D].
 
-    Args:
-        aatype: [...], residue codes.
-        positions: [..., 37, D], coordinates (D = 3) or a mask (D = 1) in atom37 order.
-
-    Returns:
-        [..., D].
+    Positions [..., 37, D] are coordinates (D = 3) or a mask (D = 1) in atom37 order.
     """
     is_glycine = (aatype == RESTYPES.index("G"))[..., None]
     return torch.where(
@@ -92,19 +77,11 @@ def pseudo_beta(aatype: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
 def distance_bins(
     points: torch.Tensor, first: float, last: float, bins: int, rows: slice = ALL
 ) -> torch.Tensor:
-    """Encode the distances of pairs of points as one-hot bins.
+    """Encode the distances of points [..., N, 3], Å, as one-hot bins, [..., n, N, bins] float32.
 
-    The last bin has no upper edge; pairs closer than the first edge are in no bin.
-
-    Args:
-        points: [..., N, 3], Å.
-        first: lower edge of the first bin, Å.
-        last: lower edge of the last bin, Å; edges are evenly spaced.
-        bins: number of bins.
-        rows: indices of the first points; the second points are all N.
-
-    Returns:
-        [..., n, N, bins] float32.
+    Lower edges are evenly spaced from the first bin's to the last one's, Å. The last bin has no upper edge;
+    pairs closer than the first edge are in no bin. `rows` are the first points n; the second points are all
+    N.
     """
     lower = torch.linspace(first, last, bins, device=points.device).square()
     upper = torch.cat([lower[1:], lower.new_full((1,), 1e8)])
@@ -182,11 +159,8 @@ class RecyclingEmbedding(nn.Module):
     ) -> None:
         """Add the embedding of positions and pair representation to rows of pair [n, N, Z] in place.
 
-        Args:
-            pair: [n, N, Z].
-            aatype: [N].
-            previous: the recycled state; its pair representation, which has the same rows, is taken.
-            rows: the rows of the whole pair representation that `pair` holds.
+        The pair representation of the recycled state, which has the same rows, is taken. `rows` are those of
+        the whole pair representation that `pair` holds.
         """
         points, previous_pair = pseudo_beta(aatype, previous.positions), previous.take_pair()
         _, length, channels = pair.shape

@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from cuda.fused.attention import AttentionWeights
+from cuda.fused.attention.reference import global_attention
 from cuda.fused.outer_product_mean import OuterProductMeanWeights
 from cuda.fused.triangle_multiplication import TriangleMultiplicationWeights
 from model.alphafold2.modules.config import MsaConfig, PairConfig, StackConfig
@@ -22,21 +23,12 @@ class SelfAttention(nn.Module):
     query_norm: LayerNorm
     attention: Attention
 
-    @cached_property
-    def operands(self) -> AttentionWeights:
-        """Parameters in the form that the fused operation takes."""
-        norm, layer = self.query_norm, self.attention
-        return AttentionWeights(
-            norm.scale,
-            norm.offset,
-            layer.query,
-            layer.key,
-            layer.value,
-            layer.gating,
-            layer.gating_bias,
-            layer.output,
-            layer.output_bias,
-        )
+    def gather_operands(self) -> AttentionWeights:
+        """Return the parameters in the form that the fused operation takes; torch.compile can trace this."""
+        own = {name: getattr(self.attention, name) for name in AttentionWeights._fields[2:]}
+        return AttentionWeights(self.query_norm.scale, self.query_norm.offset, **own)
+
+    operands = cached_property(gather_operands)
 
 
 class MsaRowAttention(SelfAttention):
@@ -76,7 +68,7 @@ class MsaColumnAttention(SelfAttention):
         columns = msa.transpose(0, 1)  # [N, S, C]
         if self.is_global:
             mask = msa.new_ones(msa.shape[:2]) if mask is None else mask
-            columns += self.kernels.global_attention(columns, self.operands, mask.T)
+            columns += global_attention(columns, self.operands, mask.T)
         else:
             self.kernels.add_attention(columns, self.operands, None if mask is None else mask.T)
         return msa
@@ -101,16 +93,8 @@ class OuterProductMean(nn.Module):
     def gather_operands(self) -> OuterProductMeanWeights:
         """Return the parameters in the form that the fused operation takes; torch.compile can trace this."""
         norm, left, right = self.layer_norm_input, self.left_projection, self.right_projection
-        return OuterProductMeanWeights(
-            norm.scale,
-            norm.offset,
-            left.weights,
-            left.bias,
-            right.weights,
-            right.bias,
-            self.output,
-            self.output_bias,
-        )
+        projections = (left.weights, left.bias, right.weights, right.bias)
+        return OuterProductMeanWeights(norm.scale, norm.offset, *projections, self.output, self.output_bias)
 
     operands = cached_property(gather_operands)
 

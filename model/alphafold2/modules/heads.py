@@ -99,17 +99,12 @@ def make_heads(config: ModelConfig, kernels: Kernels) -> nn.ModuleDict:
 
 @dataclass(frozen=True)
 class AlignedError:
-    """The predicted aligned error (PAE) and the pTM derived from it.
+    """The predicted aligned error (PAE) and the pTM derived from it."""
 
-    Args:
-        pae: [N, N] float32, Å; entry (i, j) is the expected error of residue j when aligned on residue i.
-        max_pae: largest possible PAE, Å.
-        ptm: predicted TM-score, 0 to 1.
-    """
-
+    # [N, N] float32, Å; entry (i, j) is the expected error of residue j when aligned on residue i
     pae: np.ndarray
-    max_pae: float
-    ptm: float
+    max_pae: float  # largest possible PAE, Å
+    ptm: float  # predicted TM-score, 0 to 1
 
     @classmethod
     def from_expected(cls, pae: np.ndarray, tm_score: np.ndarray) -> "AlignedError":
@@ -123,13 +118,9 @@ class AlignedError:
 
 
 def expected_plddt(logits: torch.Tensor) -> torch.Tensor:
-    """Compute the expected lDDT-CA of each residue.
+    """Compute the expected lDDT-CA of each residue, [N] float64, 0 to 100.
 
-    Args:
-        logits: [N, bins]; the bins divide the range 0 to 1 evenly.
-
-    Returns:
-        [N] float64, 0 to 100.
+    The bins of the logits [N, bins] divide the range 0 to 1 evenly.
     """
     bins = logits.shape[-1]
     centers = (torch.arange(bins, dtype=torch.float64, device=logits.device) + 0.5) / bins
@@ -142,26 +133,18 @@ def shift_log_odds(probability: torch.Tensor, shift: float) -> torch.Tensor:
 
 
 class ExpectedErrors(NamedTuple):
-    """Expectations over the bins of the aligned error.
+    """Expectations over the bins of the aligned error."""
 
-    Args:
-        pae: [n, N] float32, Å.
-        tm_score: [n] float64, expected TM-score when aligned on each residue.
-    """
-
-    pae: torch.Tensor
-    tm_score: torch.Tensor
+    pae: torch.Tensor  # [n, N] float32, Å
+    tm_score: torch.Tensor  # [n] float64, expected TM-score when aligned on each residue
 
 
 def expected_errors(pair: torch.Tensor, head: Callable[[torch.Tensor], torch.Tensor]) -> ExpectedErrors:
     """Compute the PAE, and for each residue the expected TM-score when aligned on it; pTM is their maximum.
 
     A TM-score is the mean over j of the expectation of 1 / (1 + (error / d0)²), with d0 of Zhang and Skolnick
-    (2004) for max(N, 19) residues.
-
-    Args:
-        pair: [n, N, Z], rows of the pair representation.
-        head: computes logits [m, N, 64] for m rows [m, N, Z]; called for a few rows at a time to save memory.
+    (2004) for max(N, 19) residues. The head computes logits [m, N, 64] for m of the rows of pair [n, N, Z];
+    it is called for a few rows at a time to save memory.
     """
     num_rows, length, _ = pair.shape
     centers = bin_centers(aligned_error_edges(pair.device))
@@ -181,8 +164,7 @@ def expected_errors(pair: torch.Tensor, head: Callable[[torch.Tensor], torch.Ten
 def bin_centers(edges: torch.Tensor) -> torch.Tensor:
     """Return the centres of the aligned error's bins, Å, float64 [bins]; the last bin has no upper edge.
 
-    Args:
-        edges: [bins - 1], inner edges, evenly spaced, Å.
+    Inner edges [bins - 1], Å, are evenly spaced.
     """
     edges = edges.double()
     step = edges[1] - edges[0]

@@ -18,23 +18,14 @@ from model.layers.rigid import Rigid
 
 
 class Projections(NamedTuple):
-    """Queries, keys and values; points are in the global frame.
+    """Queries, keys and values; points are in the global frame."""
 
-    Args:
-        query: [N, H, D].
-        key: [N, H, D].
-        value: [N, H, D].
-        query_points: [N, H, P, 3].
-        key_points: [N, H, P, 3].
-        value_points: [N, H, P', 3].
-    """
-
-    query: torch.Tensor
-    key: torch.Tensor
-    value: torch.Tensor
-    query_points: torch.Tensor
-    key_points: torch.Tensor
-    value_points: torch.Tensor
+    query: torch.Tensor  # [N, H, D]
+    key: torch.Tensor  # [N, H, D]
+    value: torch.Tensor  # [N, H, D]
+    query_points: torch.Tensor  # [N, H, P, 3]
+    key_points: torch.Tensor  # [N, H, P, 3]
+    value_points: torch.Tensor  # [N, H, P', 3]
 
 
 def point_attention_elements(config: StructureConfig) -> int:
@@ -77,18 +68,10 @@ class PointAttention(nn.Module):
         mask: Mask,
         residues: slice = ALL,
     ) -> torch.Tensor:
-        """Compute the update of the single representation.
+        """Compute the update [n, C] of the single representation [N, C] of some residues.
 
-        Args:
-            single: [N, C].
-            pair: [n, N, Z], normalised.
-            pair_logits: [H, n, N], result of the method `pair_logits`.
-            frames: backbone frames, shape [N].
-            mask: [N], or None for all ones.
-            residues: the residues n to compute.
-
-        Returns:
-            [n, C].
+        Rows of the normalised pair are [n, N, Z], `pair_logits` [H, n, N] the result of the method of this
+        name, `frames` those of the backbone [N], and the mask [N], or None for all ones.
         """
         config, length = self.config, single.shape[0]
         query, key, value, query_points, key_points, value_points = self.project(single, frames)

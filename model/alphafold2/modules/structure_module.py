@@ -21,15 +21,10 @@ from model.residue_tables import residue_rows
 
 @dataclass(frozen=True)
 class Backbone:
-    """Backbone frames with rotations as quaternions.
+    """Backbone frames with rotations as quaternions."""
 
-    Args:
-        quaternion: [N, 4], unit quaternions, real part first.
-        translation: [N, 3], in units of `StructureConfig.position_scale`.
-    """
-
-    quaternion: torch.Tensor
-    translation: torch.Tensor
+    quaternion: torch.Tensor  # [N, 4], unit quaternions, real part first
+    translation: torch.Tensor  # [N, 3], in units of `StructureConfig.position_scale`
 
     @classmethod
     def identity(cls, length: int, device: torch.device) -> "Backbone":
@@ -43,11 +38,10 @@ class Backbone:
         return Rigid(rotation_from_quaternion(self.quaternion), self.translation * scale)
 
     def compose_update(self, update: torch.Tensor, frames: Rigid) -> "Backbone":
-        """Return these frames composed with local updates (Algorithm 23).
+        """Return these frames composed with local updates [N, 6] (Algorithm 23).
 
-        Args:
-            update: [N, 6], vector part of a quaternion (1, b, c, d), then a translation.
-            frames: result of `to_rigid`, which callers have computed already.
+        An update is the vector part of a quaternion (1, b, c, d), then a translation. `frames` is the result
+        of `to_rigid`, which callers have computed already.
         """
         vector, translation = update.split(3, dim=-1)
         return Backbone(update_quaternion(self.quaternion, vector), frames.apply(translation))
@@ -55,17 +49,11 @@ class Backbone:
 
 @dataclass(frozen=True)
 class SidechainFrames:
-    """Torsion angles predicted by one iteration, and the frames of the rigid groups that follow from them.
+    """Torsion angles predicted by one iteration, and the frames of the rigid groups that follow from them."""
 
-    Args:
-        sin_cos: [N, 7, 2], sine and cosine of each torsion angle.
-        unnormalised_sin_cos: [N, 7, 2], the network's output before normalisation to unit length.
-        frames: shape [N, 8], local to global, Å.
-    """
-
-    sin_cos: torch.Tensor
-    unnormalised_sin_cos: torch.Tensor
-    frames: Rigid
+    sin_cos: torch.Tensor  # [N, 7, 2], sine and cosine of each torsion angle
+    unnormalised_sin_cos: torch.Tensor  # [N, 7, 2], the network's output before normalisation to unit length
+    frames: Rigid  # shape [N, 8], local to global, Å
 
 
 class TorsionAngleNetwork(nn.Module):
@@ -83,14 +71,10 @@ class TorsionAngleNetwork(nn.Module):
         self.unnormalized_angles = Linear(inner, 14)
 
     def forward(self, single: torch.Tensor, initial: torch.Tensor) -> torch.Tensor:
-        """Predict torsion angles.
+        """Predict unnormalised sine and cosine [..., 7, 2] of torsion angles.
 
-        Args:
-            single: [..., C], single representation of this iteration.
-            initial: [..., C], normalised single representation of the trunk.
-
-        Returns:
-            Unnormalised sine and cosine [..., 7, 2].
+        They depend on the single representation [..., C] of this iteration, and the normalised one of the
+        trunk.
         """
         act = self.input_projection(torch.relu(single)) + self.input_projection_1(torch.relu(initial))
         act = act + self.resblock2(torch.relu(self.resblock1(torch.relu(act))))  # [N, C']
@@ -125,17 +109,10 @@ class FoldIteration(nn.Module):
         backbone: Backbone,
         mask: Mask,
     ) -> tuple[torch.Tensor, Backbone]:
-        """Update single representation and backbone.
+        """Update the single representation [N, C] and the backbone.
 
-        Args:
-            single: [N, C].
-            pair: [N, N, Z], normalised.
-            pair_logits: [H, N, N], result of `PointAttention.pair_logits`.
-            backbone: the backbone frames.
-            mask: [N], or None for all ones.
-
-        Returns:
-            The new single representation [N, C] and backbone.
+        The normalised pair is [N, N, Z], `pair_logits` [H, N, N] the result of `PointAttention.pair_logits`,
+        and the mask [N], or None for all ones.
         """
         frames = backbone.to_rigid()
         single = single + self.invariant_point_attention(single, pair, pair_logits, frames, mask)
@@ -147,13 +124,10 @@ class FoldIteration(nn.Module):
     def predict_sidechains(
         self, single: torch.Tensor, initial: torch.Tensor, backbone: Backbone, aatype: torch.Tensor
     ) -> SidechainFrames:
-        """Predict torsion angles and build the rigid groups' frames on a backbone.
+        """Predict torsion angles and build the rigid groups' frames on the backbone of residues aatype [N].
 
-        Args:
-            single: [N, C], single representation of this iteration.
-            initial: [N, C], normalised single representation of the trunk.
-            backbone: the backbone frames.
-            aatype: [N], residue codes.
+        They depend on the single representation [N, C] of this iteration, and the normalised one of the
+        trunk.
         """
         unnormalised = self.rigid_sidechain(single, initial)
         sin_cos = unnormalised / torch.sqrt(unnormalised.square().sum(dim=-1, keepdim=True).clip(min=1e-12))
@@ -235,15 +209,10 @@ class StructureModule(nn.Module):
 
 
 def torsion_angles_to_frames(aatype: torch.Tensor, backbone: Rigid, sin_cos: torch.Tensor) -> Rigid:
-    """Compute the frames of the eight rigid groups of each residue.
+    """Return the frames [N, 8], local to global, of the rigid groups.
 
-    Args:
-        aatype: [N], residue codes.
-        backbone: backbone frames, shape [N], Å.
-        sin_cos: [N, 7, 2], unit vectors of sine and cosine of pre-omega, phi, psi, chi1 to chi4.
-
-    Returns:
-        Frames of shape [N, 8], local to global: backbone, pre-omega, phi, psi, chi1 to chi4.
+    They are backbone, pre-omega, phi, psi, chi1 to chi4. Residue codes are [N], backbone frames [N] in Å, and
+    sin_cos [N, 7, 2] unit vectors of sine and cosine.
     """
     default_frames = residue_rows(residue_constants.default_frames, aatype)  # [N, 8, 3, 4]
     default = Rigid(default_frames[..., :3], default_frames[..., 3])  # [N, 8]
@@ -266,15 +235,7 @@ def torsion_angles_to_frames(aatype: torch.Tensor, backbone: Rigid, sin_cos: tor
 
 
 def frames_to_atom14_positions(aatype: torch.Tensor, frames: Rigid) -> torch.Tensor:
-    """Compute atom positions from the frames of the rigid groups.
-
-    Args:
-        aatype: [N], residue codes.
-        frames: shape [N, 8], local to global, Å.
-
-    Returns:
-        [N, 14, 3], Å; zero in empty slots.
-    """
+    """Return atom positions [N, 14, 3], Å, from the rigid groups' frames [N, 8]; zero in empty slots."""
     groups = residue_rows(residue_constants.atom14_rigid_group, aatype)  # [N, 14]
     residues = torch.arange(aatype.shape[0], device=aatype.device)[:, None]
     positions = frames[residues, groups].apply(residue_rows(residue_constants.atom14_positions, aatype))
@@ -284,15 +245,7 @@ def frames_to_atom14_positions(aatype: torch.Tensor, frames: Rigid) -> torch.Ten
 def atom14_to_atom37_positions(
     aatype: torch.Tensor, atom14: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Reorder atom positions from atom14 to atom37.
-
-    Args:
-        aatype: [N], residue codes.
-        atom14: [N, 14, 3], Å.
-
-    Returns:
-        Positions [N, 37, 3] in Å, zero for absent atoms, and their mask [N, 37].
-    """
+    """Return positions [N, 14, 3] as [N, 37, 3], zero for absent atoms, and their mask [N, 37]."""
     slots = residue_rows(residue_constants.atom37_to_atom14, aatype)  # [N, 37]
     mask = residue_rows(residue_constants.atom37_mask, aatype)  # [N, 37]
     positions = torch.gather(atom14, 1, slots[..., None].expand(-1, -1, 3))

@@ -141,15 +141,7 @@ class TemplatePointwiseAttention(nn.Module):
         self.output_bias = parameter(channels)
 
     def forward(self, pair: torch.Tensor, templates: torch.Tensor) -> torch.Tensor:
-        """Compute the update of the pair representation.
-
-        Args:
-            pair: [N, N, Z], or some of its rows [n, N, Z].
-            templates: [T, N, N, C], embedded templates, with the same rows.
-
-        Returns:
-            The update, in the shape of `pair`.
-        """
+        """Compute the update of pair, or of its rows, [n, N, Z] from embedded templates [T, n, N, C]."""
         _, length, channels = pair.shape
         heads, width = self.query.shape[1:]
         result = torch.empty_like(pair)
@@ -185,10 +177,8 @@ class TemplateEmbedding(nn.Module):
     def forward(self, pair: torch.Tensor, templates: Features, pair_mask: Mask) -> torch.Tensor:
         """Compute the update [N, N, Z] of the pair representation.
 
-        Args:
-            pair: [N, N, Z].
-            templates: features with a leading template axis; at least one template is not masked.
-            pair_mask: [N, N].
+        Template features have a leading template axis; at least one template is not masked. `pair_mask` is
+        [N, N].
         """
         embed = self.single_template_embedding
         return self.combine(pair, templates, lambda template, out: embed(template, pair_mask, out))
@@ -196,15 +186,9 @@ class TemplateEmbedding(nn.Module):
     def combine(
         self, pair: torch.Tensor, templates: Features, embed: Callable[[Features, torch.Tensor], None]
     ) -> torch.Tensor:
-        """Compute the update of rows of the pair representation, given how to embed one template.
+        """Compute the update of rows of pair [n, N, Z], given how to embed one template.
 
-        Args:
-            pair: [n, N, Z].
-            templates: see `forward`.
-            embed: embeds the features of one template, without template axis, and writes rows [n, N, C].
-
-        Returns:
-            The update, in the shape of `pair`.
+        `embed` gets the features of one template, without template axis, and writes rows [n, N, C].
         """
         # masked templates get no attention weight, so they are not embedded
         unmasked = torch.nonzero(templates["template_mask"]).flatten().tolist()
@@ -245,17 +229,11 @@ class TemplateTorsionEmbedding(nn.Module):
 
 
 class TorsionAngles(NamedTuple):
-    """Torsion angles pre-omega, phi, psi and chi1 to chi4 of each template residue.
+    """Torsion angles pre-omega, phi, psi and chi1 to chi4 of each template residue."""
 
-    Args:
-        sin_cos: [T, N, 7, 2], sine and cosine; rounding noise where the mask is 0.
-        alternative_sin_cos: [T, N, 7, 2], the same with π-periodic chi angles rotated by π.
-        mask: [T, N, 7], 1 where all four atoms are present.
-    """
-
-    sin_cos: torch.Tensor
-    alternative_sin_cos: torch.Tensor
-    mask: torch.Tensor
+    sin_cos: torch.Tensor  # [T, N, 7, 2], sine and cosine; rounding noise where the mask is 0
+    alternative_sin_cos: torch.Tensor  # [T, N, 7, 2], the same with π-periodic chi angles rotated by π
+    mask: torch.Tensor  # [T, N, 7], 1 where all four atoms are present
 
 
 @cache
@@ -268,10 +246,8 @@ def _backbone_torsion_atoms(device: torch.device) -> torch.Tensor:
 def torsion_angles(aatype: torch.Tensor, positions: torch.Tensor, mask: torch.Tensor) -> TorsionAngles:
     """Compute the torsion angles of each residue from its atoms.
 
-    Args:
-        aatype: [T, N], residue codes; gaps are treated as unknown residues.
-        positions: [T, N, 37, 3], Å.
-        mask: [T, N, 37], 1 for atoms that are present.
+    Residue codes are [T, N], where gaps are treated as unknown residues, positions [T, N, 37, 3], Å, and the
+    mask [T, N, 37] is 1 for atoms that are present.
     """
     aatype = aatype.clip(max=residue_constants.UNKNOWN)
     # the atoms of each residue, then those of the previous residue

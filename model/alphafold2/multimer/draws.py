@@ -24,8 +24,7 @@ class MsaDraws(Protocol):
     def codes(self, masked: np.ndarray) -> np.ndarray:
         """Return a number for each code of each masked position, [masked positions, 23].
 
-        Args:
-            masked: bool [rows, length]; positions are numbered row by row.
+        Positions of the mask, bool [rows, length], are numbered row by row.
         """
 
 

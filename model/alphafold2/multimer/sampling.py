@@ -27,15 +27,10 @@ def to_device(array: np.ndarray, device: torch.device) -> torch.Tensor:
 
 
 def order_rows(msa_mask: np.ndarray, preferred: np.ndarray, uniform: np.ndarray) -> np.ndarray:
-    """Return a random order of all rows: preferred ones first, empty ones last.
+    """Return a random order of all rows, int64 [M]: preferred ones first, empty ones last.
 
-    Args:
-        msa_mask: [M, N], 0 in padding.
-        preferred: [M], 1 for rows that are always sampled, such as the query.
-        uniform: float32 [M], random numbers in [0, 1).
-
-    Returns:
-        A permutation of the rows, int64 [M].
+    The mask [M, N] is 0 in padding; `preferred` [M] is 1 for rows that are always sampled, such as the query;
+    `uniform` [M] are random numbers, float32 in [0, 1).
     """
     occupied = np.clip(msa_mask.sum(axis=1), 0, 1).astype(np.float32)
     logits = (occupied - 1) * _ROW_PREFERENCE + preferred.astype(np.float32) * _ROW_PREFERENCE
@@ -44,14 +39,9 @@ def order_rows(msa_mask: np.ndarray, preferred: np.ndarray, uniform: np.ndarray)
 
 
 def profile(msa: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """Return the frequency of each code in each column of the whole alignment.
+    """Return the frequency of each code in each column of an alignment, [N, 22] float32.
 
-    Args:
-        msa: integers [M, N], 0 to 21.
-        mask: [M, N] float32.
-
-    Returns:
-        [N, 22] float32.
+    Codes are [M, N], 0 to 21, the mask [M, N] is float32.
     """
     counts = [((msa == code) * mask).sum(dim=0) for code in range(NUM_CODES)]
     return torch.stack(counts, dim=-1) / (mask.sum(dim=0)[:, None] + 1e-10)
@@ -62,14 +52,8 @@ def replace_masked(
 ) -> torch.Tensor:
     """Replace masked positions by a random amino acid, a code of the profile, themselves, or the mask code.
 
-    Args:
-        msa: integers [S, N], 0 to 21.
-        column_profile: [N, 22], result of `profile`.
-        masked: bool [S, N].
-        uniform: float32 [masked positions, 23], random numbers in [0, 1).
-
-    Returns:
-        [S, N], 0 to 22.
+    Codes [S, N] are 0 to 21, those of the result 0 to 22; `column_profile` [N, 22] is the result of
+    `profile`; masked is bool [S, N]; `uniform` [masked positions, 23] are random numbers, float32 in [0, 1).
     """
     row, column = (to_device(index, msa.device) for index in np.nonzero(masked))
     probabilities = column_profile.new_zeros(len(row), NUM_MASKED_CODES)
@@ -98,16 +82,9 @@ def cluster_profiles(
     a sequence. As in DeepMind's code, its weight is the number of columns that are not padding, while a
     sampled row itself has weight 1.
 
-    Args:
-        msa: integers [S, N], 0 to 22, the sampled rows with replacements.
-        mask: [S, N] float32.
-        deletions: [S, N] float32.
-        extra: integers [U, N], 0 to 21, the rows that were not sampled.
-        extra_mask: [U, N] float32.
-        extra_deletions: [U, N] float32.
-
-    Returns:
-        Profiles [S, N, 23] and mean numbers of deletions [S, N], float32.
+    Codes, masks and deletions of the sampled rows, with replacements, are [S, N], those of the others [U, N];
+    masks and deletions are float32. Returns profiles [S, N, 23] and mean numbers of deletions [S, N],
+    float32.
     """
     sampled, length = msa.shape
     one_hot = [((msa == code) * mask) for code in range(NUM_MASKED_CODES)]  # each [S, N]

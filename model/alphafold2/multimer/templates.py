@@ -11,12 +11,7 @@ from model import residue_constants
 from model.alphafold2.modules.config import ModelConfig, TemplateConfig
 from model.alphafold2.modules.embedders import ALL, Features, distance_bins, pseudo_beta
 from model.alphafold2.modules.evoformer import Mask
-from model.alphafold2.modules.templates import (
-    TEMPLATE_BINS,
-    TemplatePairBlock,
-    one_template,
-    torsion_angles,
-)
+from model.alphafold2.modules.templates import TEMPLATE_BINS, TemplatePairBlock, one_template, torsion_angles
 from model.layers.common import LayerNorm, Linear, OneHotLinear, parameter
 from model.layers.kernels import Kernels
 from model.layers.rigid import rotate
@@ -138,10 +133,7 @@ class MultimerTemplateEmbedding(nn.Module):
     def forward(self, pair: torch.Tensor, templates: Features, pair_mask: Mask) -> torch.Tensor:
         """Compute the update [N, N, Z] of the pair representation.
 
-        Args:
-            pair: [N, N, Z].
-            templates: features with a leading template axis; template_weights is on the CPU.
-            pair_mask: [N, N].
+        Template features have a leading template axis; template_weights is on the CPU. `pair_mask` is [N, N].
         """
         embedded = (
             self.single_template_embedding(pair, one_template(templates, index), pair_mask)
@@ -171,8 +163,7 @@ class MultimerTorsionEmbedding(nn.Module):
     def forward(self, templates: Features) -> tuple[torch.Tensor, torch.Tensor]:
         """Return MSA rows [T, N, C] and their mask [T, N] for the T slots that are not empty.
 
-        Args:
-            templates: features with a leading axis of slots, empty ones last; template_mask is on the CPU.
+        Features have a leading axis of slots, empty ones last; template_mask is on the CPU.
         """
         filled = int(templates["template_mask"].sum())
         aatype = templates["template_aatype"][:filled]

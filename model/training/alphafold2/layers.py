@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from cuda.fused.attention import differentiable as attention
-from cuda.fused.attention.reference import MASK_PENALTY
+from cuda.fused.attention.reference import attend_globally
 from cuda.fused.layer_norm import differentiable as layer_norms
 from cuda.fused.outer_product_mean import differentiable as outer_product_mean
 from cuda.fused.transition import differentiable as transition
@@ -37,13 +37,10 @@ def layer_norm(x: torch.Tensor, norm: LayerNorm, fused: bool = False) -> torch.T
 
 
 def drop(x: torch.Tensor, rate: float, shared_axis: int, dropout: torch.Tensor) -> torch.Tensor:
-    """Drop entries of x [B, rows, columns, C] with one mask for the whole shared axis.
+    """Drop entries of an update x [B, rows, columns, C] with one mask for the whole shared axis.
 
-    Args:
-        x: the update of a residual.
-        rate: probability that an entry becomes 0; the others are divided by 1 − rate.
-        shared_axis: ROWS or COLUMNS.
-        dropout: scalar that multiplies the rate: 1 to apply dropout, 0 for none.
+    The axis is ROWS or COLUMNS. An entry becomes 0 with the probability rate · dropout, the others are
+    divided by that of being kept; the scalar `dropout` is 1 to apply dropout, 0 for none.
     """
     shape = [1 if axis == shared_axis else size for axis, size in enumerate(x.shape)]
     keep_probability = 1.0 - rate * dropout
@@ -53,41 +50,16 @@ def drop(x: torch.Tensor, rate: float, shared_axis: int, dropout: torch.Tensor) 
 def gated_attention(
     x: torch.Tensor, layer: Attention, fused: bool, bias: torch.Tensor | None, mask: torch.Tensor | None
 ) -> torch.Tensor:
-    """Return gated self-attention along axis 2 of normalised x, independently for each entry of axis 1.
+    """Return gated self-attention along axis 2 of normalised x [B, R, L, C], for each entry of axis 1 alone.
 
-    Args:
-        x: [B, R, L, C].
-        layer: the projections.
-        fused: run the fused kernels.
-        bias: [B, H, L, L], the same for all R, or None.
-        mask: [B, R, L] float32, or [B, 1, L] for one mask for all R; 1 for keys that may be attended to. None
-            for all.
+    The bias is [B, H, L, L], the same for all R, or None. The mask [B, R, L] float32, or [B, 1, L] for all R,
+    is 1 for keys that may be attended to; None for all.
     """
     weights = (layer.query, layer.key, layer.value, layer.gating)
     projection = torch.cat([w.flatten(1) for w in weights], dim=1).to(x.dtype)  # [C, 4*H*D]
     gating_bias = layer.gating_bias.to(x.dtype)
     gated = attention.attend(x @ projection, gating_bias, mask, bias, fused=fused)  # [B, R, L, H*D]
     return F.linear(gated, layer.output.flatten(0, 1).to(x.dtype).T, layer.output_bias.to(x.dtype))
-
-
-def global_attention(x: torch.Tensor, layer: Attention, mask: torch.Tensor) -> torch.Tensor:
-    """Return attention along axis 2 of normalised x with one averaged query and one key head (Algorithm 19).
-
-    Args:
-        x: [B, R, L, C].
-        layer: the projections; key and value are [C, D].
-        mask: [B, R, L] float32.
-    """
-    heads, width = layer.query.shape[1:]
-    key_mask = mask.to(x.dtype)
-    mean = (key_mask[:, :, None] @ x).squeeze(2) / (mask.sum(dim=2, keepdim=True) + 1e-10).to(x.dtype)
-    query = (mean @ layer.query.flatten(1).to(x.dtype)).unflatten(-1, (heads, width)) * width**-0.5
-    key, value = x @ layer.key.to(x.dtype), x @ layer.value.to(x.dtype)  # [B, R, L, D]
-    logits = (query @ key.transpose(-1, -2)).float() + MASK_PENALTY * (mask[:, :, None] - 1.0)  # [B, R, H, L]
-    attended = (torch.softmax(logits, dim=-1).to(x.dtype) @ value).flatten(2)  # [B, R, H*D]
-    gate = x @ layer.gating.flatten(1).to(x.dtype) + layer.gating_bias.flatten().to(x.dtype)
-    gated = torch.sigmoid(gate) * attended[:, :, None]
-    return gated @ layer.output.flatten(0, 1).to(x.dtype) + layer.output_bias.to(x.dtype)
 
 
 def pair_bias(pair: torch.Tensor, norm: LayerNorm, weights: torch.Tensor) -> torch.Tensor:
@@ -110,7 +82,7 @@ def msa_column_update(layer: MsaColumnAttention, msa: torch.Tensor, mask: torch.
     columns = layer_norm(msa, layer.query_norm).transpose(1, 2)  # [B, N, S, C]
     column_mask = mask.transpose(1, 2)
     if layer.is_global:
-        update = global_attention(columns, layer.attention, column_mask)
+        update = attend_globally(columns, layer.gather_operands(), column_mask)
     else:
         update = gated_attention(columns, layer.attention, layer.kernels.fused, None, column_mask)
     return update.transpose(1, 2)

@@ -1,7 +1,8 @@
 """The losses of supplement section 1.9 (Jumper et al., Nature 596, 583, 2021), with a batch axis.
 
 Each function returns one value per sample, [B] float32, so that samples can be weighted. Formulas and
-constants are those of DeepMind's published code. All inputs are float32; lengths are in Å.
+constants are those of DeepMind's published code. All inputs are float32; lengths are in Å. `targets` is the
+experimental structure. No gradient passes from the confidence losses to the predicted structure.
 """
 
 from collections.abc import Mapping
@@ -32,17 +33,10 @@ LDDT_RADIUS = 15.0
 def total_loss(
     output: NetworkOutput, targets: Targets, weights: LossWeights, execution: Execution
 ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-    """Return the weighted sum of all losses and the terms.
+    """Return the weighted sum of all losses [B], and the terms [B] by name, not weighted.
 
-    Args:
-        output: output of the network.
-        targets: the experimental structure.
-        weights: weights of the terms.
-        execution: options of running the terms that take most of the time.
-
-    Returns:
-        [B], and the terms [B] by name, not weighted. As in DeepMind's code, the sum of a sample is multiplied
-        by the square root of its residues, so that longer crops count more.
+    As in DeepMind's code, the sum of a sample is multiplied by the square root of its residues, so that
+    longer crops count more. The terms that take most of the time run with the options of `execution`.
     """
     terms = loss_terms(output, targets, weights, execution)
     total = sum(getattr(weights, name) * value for name, value in terms.items())
@@ -81,7 +75,7 @@ def loss_terms(
             targets.seq_mask,
             targets.bonded,
             execution.compile_if_enabled(between_residue_clashes),
-        ).loss
+        )
     return {name: value for name, value in terms.items() if getattr(weights, name)}
 
 
@@ -94,19 +88,10 @@ def frame_aligned_point_error(
     points_mask: torch.Tensor,
     clamp: float | None = None,
 ) -> torch.Tensor:
-    """Return the frame aligned point error (Algorithm 28) in units of LENGTH_SCALE.
+    """Return the frame aligned point error [...] (Algorithm 28) in units of LENGTH_SCALE.
 
-    Args:
-        frames: predicted frames, shape [..., F].
-        true_frames: true frames, shape [..., F].
-        frames_mask: [..., F].
-        points: predicted points, [..., P, 3].
-        true_points: [..., P, 3].
-        points_mask: [..., P].
-        clamp: largest error, or None for no limit.
-
-    Returns:
-        [...].
+    Predicted and true frames and their mask are [..., F], predicted and true points [..., P, 3] and their
+    mask [..., P]. `clamp` is the largest error, or None for no limit.
     """
     local = _local_points(frames, points)  # [..., F, P, 3]
     true_local = _local_points(true_frames, true_points)
@@ -129,11 +114,9 @@ def _local_points(frames: Rigid, points: torch.Tensor) -> torch.Tensor:
 
 
 def backbone_fape(backbone: Rigid, targets: Targets) -> torch.Tensor:
-    """Return the FAPE of CA atoms in backbone frames, the mean over iterations, [B].
+    """Return the FAPE of CA atoms in the frames [I, B, N] of all iterations, the mean over iterations, [B].
 
-    Args:
-        backbone: backbone frames of all iterations, shape [I, B, N].
-        targets: the experimental structure; `clamped` marks samples whose errors are clamped at 10 Å.
+    `targets.clamped` marks samples whose errors are clamped at 10 Å.
     """
     true, mask = targets.backbone, targets.backbone_mask
     arguments = (
@@ -152,12 +135,8 @@ def backbone_fape(backbone: Rigid, targets: Targets) -> torch.Tensor:
 def distance_loss(backbone: Rigid, targets: Targets) -> torch.Tensor:
     """Return the smooth L1 error of CA distances in units of LENGTH_SCALE, the mean over iterations, [B].
 
-    The loss does not depend on the orientation of frames, so it gives early structures, whose frames are
-    still random, a gradient that the FAPE does not. It cannot tell mirror images apart.
-
-    Args:
-        backbone: backbone frames of all iterations, shape [I, B, N].
-        targets: the experimental structure.
+    The loss does not depend on the orientation of the frames [I, B, N], so it gives early structures, whose
+    frames are still random, a gradient that the FAPE does not. It cannot tell mirror images apart.
     """
     distances, true = (_distances(x) for x in (backbone.translation, targets.backbone.translation))
     mask = targets.backbone_mask
@@ -179,17 +158,10 @@ def use_alternative_names(
     mask: torch.Tensor,
     ambiguous: torch.Tensor,
 ) -> torch.Tensor:
-    """Find the residues that fit better with the names of symmetric atoms exchanged (Algorithm 26).
+    """Return 1 for residues that fit better with symmetric atoms' names exchanged, [B, N] (Algorithm 26).
 
-    Args:
-        predicted: [B, N, 14, 3].
-        true: [B, N, 14, 3].
-        alternative: [B, N, 14, 3], the true positions with exchanged names.
-        mask: [B, N, 14], 1 for atoms with known positions.
-        ambiguous: [B, N, 14], 1 for atoms that have a symmetric partner.
-
-    Returns:
-        [B, N] float32, 1 for these residues.
+    Positions are [B, N, 14, 3]: predicted, true, and true with exchanged names. `mask` [B, N, 14] marks atoms
+    with known positions, `ambiguous` those that have a symmetric partner.
     """
     distances = _atom_distances(predicted)
     errors = [torch.sqrt(1e-10 + (distances - _atom_distances(x)).square()) for x in (true, alternative)]
@@ -265,19 +237,16 @@ def _masked_mean(x: torch.Tensor, mask: torch.Tensor, axes: tuple[int, ...]) -> 
 def distogram_loss(logits: torch.Tensor, beta: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     """Return the cross-entropy of CB distances in 64 bins (section 1.9.8), [B].
 
-    Args:
-        logits: [B, N, N, 64].
-        beta: [B, N, 3].
-        mask: [B, N].
+    Logits are [B, N, N, 64], CB positions [B, N, 3] and their mask [B, N].
     """
     squared = (beta[:, :, None] - beta[:, None]).square().sum(dim=-1, keepdim=True)  # [B, N, N, 1]
     bins = (squared > distogram_edges(beta.device).square()).sum(dim=-1)  # [B, N, N]
-    errors = _cross_entropy(logits, bins)
+    errors = cross_entropy(logits, bins)
     pair_mask = mask[:, :, None] * mask[:, None]
     return (errors * pair_mask).sum(dim=(1, 2)) / (1e-6 + pair_mask.sum(dim=(1, 2)))
 
 
-def _cross_entropy(logits: torch.Tensor, classes: torch.Tensor) -> torch.Tensor:
+def cross_entropy(logits: torch.Tensor, classes: torch.Tensor) -> torch.Tensor:
     """Return -log p of the classes, in the shape of `classes`."""
     return -torch.gather(torch.log_softmax(logits, dim=-1), -1, classes[..., None]).squeeze(-1)
 
@@ -285,25 +254,16 @@ def _cross_entropy(logits: torch.Tensor, classes: torch.Tensor) -> torch.Tensor:
 def masked_msa_loss(logits: torch.Tensor, true_msa: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     """Return the cross-entropy of masked alignment positions (section 1.9.9), [B].
 
-    Args:
-        logits: [B, S, N, 23].
-        true_msa: [B, S, N] int64.
-        mask: [B, S, N], 1 for the masked positions.
+    Logits are [B, S, N, 23], codes int64 [B, S, N]; the mask [B, S, N] is 1 for the masked positions.
     """
-    errors = _cross_entropy(logits, true_msa) * mask
+    errors = cross_entropy(logits, true_msa) * mask
     return errors.sum(dim=(1, 2)) / (1e-8 + mask.sum(dim=(1, 2)))
 
 
 def lddt_ca(alpha: torch.Tensor, true_alpha: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """Return the lDDT of each residue's CA (Mariani et al., Bioinformatics 29, 2722, 2013), 0 to 1.
+    """Return the lDDT of each residue's CA, 0 to 1, [B, N] (Mariani et al., Bioinformatics 29, 2722, 2013).
 
-    Args:
-        alpha: predicted, [B, N, 3].
-        true_alpha: [B, N, 3].
-        mask: [B, N].
-
-    Returns:
-        [B, N].
+    Predicted and true positions are [B, N, 3], their mask is [B, N].
     """
     distances, true = (
         torch.sqrt(1e-10 + (x[:, :, None] - x[:, None]).square().sum(dim=-1)) for x in (alpha, true_alpha)
@@ -321,24 +281,18 @@ def lddt_ca(alpha: torch.Tensor, true_alpha: torch.Tensor, mask: torch.Tensor) -
 def predicted_lddt_loss(logits: torch.Tensor, atom14: torch.Tensor, targets: Targets) -> torch.Tensor:
     """Return the cross-entropy of the confidence head with the lDDT of the prediction (section 1.9.6), [B].
 
-    Args:
-        logits: [B, N, 50].
-        atom14: [B, N, 14, 3], predicted; no gradient passes to it.
-        targets: the experimental structure.
+    Logits are [B, N, 50], predicted positions [B, N, 14, 3].
     """
     mask = targets.atom14_mask[:, :, 1]
     score = lddt_ca(atom14[:, :, 1].detach(), targets.atom14[:, :, 1], mask)
     bins = (score * PLDDT_BINS).floor().long().clip(max=PLDDT_BINS - 1)
-    return (_cross_entropy(logits, bins) * mask).sum(dim=1) / (mask.sum(dim=1) + 1e-8)
+    return (cross_entropy(logits, bins) * mask).sum(dim=1) / (mask.sum(dim=1) + 1e-8)
 
 
 def aligned_error_loss(logits: torch.Tensor, backbone: Rigid, targets: Targets) -> torch.Tensor:
     """Return the cross-entropy of the predicted aligned error (section 1.9.7), [B].
 
-    Args:
-        logits: [B, N, N, 64].
-        backbone: the last iteration's, of shape [B, N]; no gradient passes to it.
-        targets: the experimental structure.
+    Logits are [B, N, N, 64], the frames of the last iteration [B, N].
     """
     true, mask = targets.backbone, targets.backbone_mask
     predicted = Rigid(backbone.rotation.detach(), backbone.translation.detach())
@@ -346,15 +300,13 @@ def aligned_error_loss(logits: torch.Tensor, backbone: Rigid, targets: Targets) 
     squared = (local - _local_points(true, true.translation)).square().sum(dim=-1, keepdim=True)
     bins = (squared > aligned_error_edges(logits.device).square()).sum(dim=-1).clip(max=PAE_BINS - 1)
     pair_mask = mask[:, :, None] * mask[:, None]
-    return (_cross_entropy(logits, bins) * pair_mask).sum(dim=(1, 2)) / (1e-8 + pair_mask.sum(dim=(1, 2)))
+    return (cross_entropy(logits, bins) * pair_mask).sum(dim=(1, 2)) / (1e-8 + pair_mask.sum(dim=(1, 2)))
 
 
 def experimentally_resolved_loss(logits: torch.Tensor, targets: Targets) -> torch.Tensor:
     """Return the binary cross-entropy of the prediction whether atoms are resolved (section 1.9.10), [B].
 
-    Args:
-        logits: [B, N, 37].
-        targets: the experimental structure; the loss is 0 for samples without side chains.
+    Logits are [B, N, 37]. The loss is 0 for samples without side chains.
     """
     flat = targets.aatype.flatten()
     _, exists = atom14_to_atom37_positions(flat, targets.atom14.flatten(0, 1))

@@ -43,32 +43,20 @@ Features = Mapping[str, torch.Tensor]
 
 @dataclass(frozen=True)
 class RecycledBatch:
-    """The outputs of a pass that the next pass takes as inputs, for a batch, detached.
+    """The outputs of a pass that the next pass takes as inputs, for a batch, detached."""
 
-    Args:
-        msa_first_row: [B, N, C].
-        pair: [B, N, N, Z].
-        beta: [B, N, 3] float32, Å, predicted CB (CA for glycine).
-    """
-
-    msa_first_row: torch.Tensor
-    pair: torch.Tensor
-    beta: torch.Tensor
+    msa_first_row: torch.Tensor  # [B, N, C]
+    pair: torch.Tensor  # [B, N, N, Z]
+    beta: torch.Tensor  # [B, N, 3] float32, Å, predicted CB (CA for glycine)
 
 
 @dataclass(frozen=True)
 class NetworkOutput:
-    """Outputs of a pass, for the losses, float32.
+    """Outputs of a pass, for the losses, float32."""
 
-    Args:
-        structure: all iterations of the structure module.
-        logits: logits of the heads, by the head's name.
-        recycled: input of the next pass.
-    """
-
-    structure: FoldedStructure
-    logits: Mapping[str, torch.Tensor]
-    recycled: RecycledBatch
+    structure: FoldedStructure  # all iterations of the structure module
+    logits: Mapping[str, torch.Tensor]  # logits of the heads, by the head's name
+    recycled: RecycledBatch  # input of the next pass
 
 
 def run_network(
@@ -137,16 +125,10 @@ def _trunk(
     embedding: Any = trunk.template_embedding
     if embedding is not None and trunk.template_torsion_embedding is not None:
         pair = pair + _embed_templates(embedding, pair, features, dropout, execution)
-        template_rows = torch.relu(
-            linear(
-                features["template_torsions"].to(dtype),
-                trunk.template_torsion_embedding.template_single_embedding,
-            )
-        )
-        template_rows = linear(
-            template_rows, trunk.template_torsion_embedding.template_projection
-        )  # [B, T, N, C]
-        msa = torch.cat([msa, template_rows], dim=1)
+        torsions = trunk.template_torsion_embedding
+        rows = linear(features["template_torsions"].to(dtype), torsions.template_single_embedding)
+        rows = linear(torch.relu(rows), torsions.template_projection)  # [B, T, N, C]
+        msa = torch.cat([msa, rows], dim=1)
         msa_mask = torch.cat([msa_mask, features["template_torsion_mask"]], dim=1)
         row_keys = column_keys = msa_mask
     extra = linear(features["extra_msa_feat"].to(dtype), trunk.extra_msa_embedding.extra_msa_activations)
@@ -172,20 +154,10 @@ def evoformer_block(
     seq_mask: torch.Tensor,
     dropout: torch.Tensor,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Run Algorithm 6, or one block of Algorithm 18.
+    """Run Algorithm 6, or one block of Algorithm 18; return the new msa [B, S, N, C] and pair [B, N, N, Z].
 
-    Args:
-        block: the parameters.
-        msa: [B, S, N, C].
-        pair: [B, N, N, Z].
-        msa_mask: [B, S, N].
-        row_keys: keys that rows of the MSA may attend to, [B, S, N], or [B, 1, N] if the same for all.
-        column_keys: the same for its columns, [B, S, N] or [B, S, 1].
-        seq_mask: [B, N].
-        dropout: scalar, see `run_network`.
-
-    Returns:
-        The new msa and pair.
+    Masks are msa_mask [B, S, N] and seq_mask [B, N]. `row_keys` are keys that rows of the MSA may attend to,
+    [B, S, N], or [B, 1, N] if the same for all; `column_keys` those of its columns, [B, S, N] or [B, S, 1].
     """
     update = msa_row_update(block.msa_row_attention_with_pair_bias, msa, pair, row_keys)
     msa = msa + drop(update, MSA_DROPOUT, ROWS, dropout)
@@ -193,12 +165,7 @@ def evoformer_block(
     msa = msa + msa_column_update(column, msa, column_keys)
     msa = msa + transition_update(block.msa_transition, msa)
     pair = pair + outer_product_mean_update(block.outer_product_mean, msa, msa_mask)
-    pair_mask = seq_mask[:, :, None] * seq_mask[:, None]
-    for layer in (block.triangle_multiplication_outgoing, block.triangle_multiplication_incoming):
-        pair = pair + drop(
-            triangle_multiplication_update(layer, pair, pair_mask), PAIR_DROPOUT, ROWS, dropout
-        )
-    pair = _attend_triangles(block, pair, seq_mask, dropout)
+    pair = _attend_triangles(block, _multiply_triangles(block, pair, seq_mask, dropout), seq_mask, dropout)
     return msa, pair + transition_update(block.pair_transition, pair)
 
 
@@ -206,13 +173,21 @@ def template_block(
     block: TemplatePairBlock, pair: torch.Tensor, seq_mask: torch.Tensor, dropout: torch.Tensor
 ) -> torch.Tensor:
     """Run one block of Algorithm 16 on pair [B, N, N, C] with seq_mask [B, N]; return the new pair."""
-    pair_mask = seq_mask[:, :, None] * seq_mask[:, None]
-    pair = _attend_triangles(block, pair, seq_mask, dropout)
-    for layer in (block.triangle_multiplication_outgoing, block.triangle_multiplication_incoming):
-        pair = pair + drop(
-            triangle_multiplication_update(layer, pair, pair_mask), PAIR_DROPOUT, ROWS, dropout
-        )
+    pair = _multiply_triangles(block, _attend_triangles(block, pair, seq_mask, dropout), seq_mask, dropout)
     return pair + transition_update(block.pair_transition, pair)
+
+
+def _multiply_triangles(
+    block: EvoformerBlock | TemplatePairBlock,
+    pair: torch.Tensor,
+    seq_mask: torch.Tensor,
+    dropout: torch.Tensor,
+) -> torch.Tensor:
+    pair_mask = seq_mask[:, :, None] * seq_mask[:, None]
+    for layer in (block.triangle_multiplication_outgoing, block.triangle_multiplication_incoming):
+        update = triangle_multiplication_update(layer, pair, pair_mask)
+        pair = pair + drop(update, PAIR_DROPOUT, ROWS, dropout)
+    return pair
 
 
 def _attend_triangles(

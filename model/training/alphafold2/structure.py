@@ -14,31 +14,22 @@ from model.alphafold2.modules.structure_module import (
     frames_to_atom14_positions,
     torsion_angles_to_frames,
 )
-from model.layers.common import LayerNorm, Linear
 from model.layers.rigid import Rigid, rotation_from_quaternion, update_quaternion
+from model.training.alphafold2.layers import layer_norm, linear
 
 DROPOUT = 0.1
 
 
 @dataclass(frozen=True)
 class FoldedStructure:
-    """The results of all I iterations of the structure module, float32.
+    """The results of all I iterations of the structure module, float32."""
 
-    Args:
-        single: [B, N, C], the last single representation.
-        backbone: frames of shape [I, B, N], Å.
-        sin_cos: [I, B, N, 7, 2], unit vectors.
-        unnormalised_sin_cos: [I, B, N, 7, 2].
-        frames: the eight rigid groups of the last iteration, of shape [B, N, 8], Å.
-        atom14: [B, N, 14, 3], Å, of the last iteration; zero in empty slots.
-    """
-
-    single: torch.Tensor
-    backbone: Rigid
-    sin_cos: torch.Tensor
-    unnormalised_sin_cos: torch.Tensor
-    frames: Rigid
-    atom14: torch.Tensor
+    single: torch.Tensor  # [B, N, C], the last single representation
+    backbone: Rigid  # frames of shape [I, B, N], Å
+    sin_cos: torch.Tensor  # [I, B, N, 7, 2], unit vectors
+    unnormalised_sin_cos: torch.Tensor  # [I, B, N, 7, 2]
+    frames: Rigid  # the eight rigid groups of the last iteration, of shape [B, N, 8], Å
+    atom14: torch.Tensor  # [B, N, 14, 3], Å, of the last iteration; zero in empty slots
 
 
 def fold(
@@ -52,25 +43,18 @@ def fold(
 ) -> FoldedStructure:
     """Run all iterations of the structure module, in float32.
 
-    Gradients do not pass from one iteration to the next through rotations, as in DeepMind's code.
-
-    Args:
-        module: the parameters.
-        single: [B, N, C] float32.
-        pair: [B, N, N, Z], of any dtype.
-        aatype: [B, N].
-        seq_mask: [B, N].
-        dropout: scalar, 1 to apply dropout and 0 for none.
-        iteration: `fold_iteration` or a compiled form of it.
+    Gradients do not pass from one iteration to the next through rotations, as in DeepMind's code. Inputs are
+    single [B, N, C] float32, pair [B, N, N, Z] of any dtype, aatype and seq_mask [B, N]; the scalar `dropout`
+    is 1 to apply it and 0 for none. `iteration` is `fold_iteration` or a compiled form of it.
     """
     run_iteration = iteration or fold_iteration
     layer, scale = module.fold_iteration, module.config.position_scale
     batch, length = aatype.shape
-    initial = _norm(single, module.single_layer_norm)
-    single = _linear(initial, module.initial_projection)
-    normed = _norm(pair.float(), module.pair_layer_norm)
+    initial = layer_norm(single, module.single_layer_norm)
+    single = linear(initial, module.initial_projection)
+    normed = layer_norm(pair.float(), module.pair_layer_norm)
     attention = layer.invariant_point_attention
-    pair_logits = 3.0**-0.5 * _linear(normed, attention.attention_2d).permute(0, 3, 1, 2)  # [B, H, N, N]
+    pair_logits = 3.0**-0.5 * linear(normed, attention.attention_2d).permute(0, 3, 1, 2)  # [B, H, N, N]
     quaternion = torch.zeros(batch, length, 4, device=single.device)
     quaternion[..., 0] = 1.0
     # requires gradients like the translations of later iterations, so that one compiled function serves all
@@ -121,29 +105,20 @@ def fold_iteration(
     seq_mask: torch.Tensor,
     dropout: torch.Tensor,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Run lines 6 to 10 of Algorithm 20.
+    """Run lines 6 to 10 of Algorithm 20; return the new single [B, N, C] and the frames' update [B, N, 6].
 
-    Args:
-        layer: the parameters.
-        single: [B, N, C].
-        pair: [B, N, N, Z], normalised.
-        pair_logits: [B, H, N, N].
-        rotation: [B, N, 3, 3], rotations of the backbone frames.
-        translation: [B, N, 3], their translations in units of `StructureConfig.position_scale`.
-        seq_mask: [B, N].
-        dropout: scalar.
-
-    Returns:
-        The new single representation, and the update of the frames [B, N, 6].
+    Inputs are single [B, N, C], normalised pair [B, N, N, Z], pair_logits [B, H, N, N] and seq_mask [B, N];
+    the backbone frames are rotations [B, N, 3, 3] and translations [B, N, 3] in units of
+    `StructureConfig.position_scale`.
     """
     attention: Any = layer.invariant_point_attention
     frames = Rigid(rotation, translation)
     update = _point_attention(attention, single, pair, pair_logits, frames, seq_mask)
-    single = _norm(_drop(single + update, dropout), layer.attention_layer_norm)
-    hidden = torch.relu(_linear(torch.relu(_linear(single, layer.transition)), layer.transition_1))
-    single = _drop(single + _linear(hidden, layer.transition_2), dropout)
-    single = _norm(single, layer.transition_layer_norm)
-    return single, _linear(single, layer.affine_update)
+    single = layer_norm(_drop(single + update, dropout), layer.attention_layer_norm)
+    hidden = torch.relu(linear(torch.relu(linear(single, layer.transition)), layer.transition_1))
+    single = _drop(single + linear(hidden, layer.transition_2), dropout)
+    single = layer_norm(single, layer.transition_layer_norm)
+    return single, linear(single, layer.affine_update)
 
 
 def _point_attention(
@@ -158,10 +133,10 @@ def _point_attention(
     config = layer.config
     heads, width = config.heads, config.scalar_channels
     points = [config.query_points, config.value_points]
-    query = _linear(single, layer.q_scalar).unflatten(-1, (heads, width))  # [B, N, H, D]
-    key, value = _linear(single, layer.kv_scalar).unflatten(-1, (heads, 2 * width)).split(width, dim=-1)
-    query_points = _to_global(_linear(single, layer.q_point_local), frames, heads)  # [B, N, H, P, 3]
-    key_points, value_points = _to_global(_linear(single, layer.kv_point_local), frames, heads).split(
+    query = linear(single, layer.q_scalar).unflatten(-1, (heads, width))  # [B, N, H, D]
+    key, value = linear(single, layer.kv_scalar).unflatten(-1, (heads, 2 * width)).split(width, dim=-1)
+    query_points = _to_global(linear(single, layer.q_point_local), frames, heads)  # [B, N, H, P, 3]
+    key_points, value_points = _to_global(linear(single, layer.kv_point_local), frames, heads).split(
         points, dim=3
     )
     scalar_weight = (3.0 * width) ** -0.5
@@ -181,7 +156,7 @@ def _point_attention(
     norms = torch.sqrt(local.square().sum(dim=-1) + 1e-8)
     pairs = (weights.transpose(1, 2) @ pair).flatten(2)  # [B, N, H*Z]
     outputs = [scalars, *local.unbind(dim=-1), norms, pairs]
-    return _linear(torch.cat(outputs, dim=-1), layer.output_projection)
+    return linear(torch.cat(outputs, dim=-1), layer.output_projection)
 
 
 def _to_global(flat: torch.Tensor, frames: Rigid, heads: int) -> torch.Tensor:
@@ -194,11 +169,3 @@ def _drop(x: torch.Tensor, dropout: torch.Tensor) -> torch.Tensor:
     """Drop entries of x, and divide the others by their probability of being kept."""
     keep_probability = 1.0 - DROPOUT * dropout
     return x * ((torch.rand_like(x) < keep_probability) / keep_probability)
-
-
-def _linear(x: torch.Tensor, layer: Linear) -> torch.Tensor:
-    return F.linear(x, layer.weights.T, layer.bias)
-
-
-def _norm(x: torch.Tensor, norm: LayerNorm) -> torch.Tensor:
-    return F.layer_norm(x, (x.shape[-1],), norm.scale, norm.offset, 1e-5)

@@ -6,7 +6,6 @@ module uses, so only overlaps of atoms that are not bonded, and the ring of prol
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
@@ -32,50 +31,26 @@ BONDED = 1.95  # Å, longer than any bond between heavy atoms of a residue
 NO_BOUND = 1e10
 
 
-@dataclass(frozen=True)
-class Violations:
-    """Violations of a batch of structures.
-
-    Args:
-        loss: [B], the sum of all terms.
-        violating_bonds: [B, N-1], 1 for peptide bonds whose length or angles deviate by more than 12 standard
-            deviations.
-        peptide_bonds: [B, N-1], 1 for neighbours that are bonded.
-        num_clashes: [B], number of pairs of atoms of different residues that overlap by more than 1.5 Å.
-    """
-
-    loss: torch.Tensor
-    violating_bonds: torch.Tensor
-    peptide_bonds: torch.Tensor
-    num_clashes: torch.Tensor
-
-
 def structural_violations(
     atom14: torch.Tensor,
     aatype: torch.Tensor,
     seq_mask: torch.Tensor,
     bonded: torch.Tensor,
     clash_function: Callable[..., tuple[torch.Tensor, torch.Tensor]] | None = None,
-) -> Violations:
-    """Find the violations of predicted structures.
+) -> torch.Tensor:
+    """Return the sum of all terms [B] of structures atom14 [B, N, 14, 3], Å, with aatype and seq_mask [B, N].
 
-    Args:
-        atom14: [B, N, 14, 3], Å.
-        aatype: [B, N] int64.
-        seq_mask: [B, N].
-        bonded: [B, N], 1 where a residue is bonded to the previous one.
-        clash_function: a compiled form of `between_residue_clashes`.
+    `bonded` [B, N] is 1 where a residue is bonded to the previous one. `clash_function` is a compiled form of
+    `between_residue_clashes`.
     """
     exists = residue_rows(residue_constants.atom14_mask, aatype) * seq_mask[..., None]  # [B, N, 14]
-    bond_loss, violating_bonds = peptide_bond_violations(atom14, aatype, exists, bonded)
-    clash_loss, num_clashes = (clash_function or between_residue_clashes)(
+    bond_loss, _ = peptide_bond_violations(atom14, aatype, exists, bonded)
+    clash_loss, _ = (clash_function or between_residue_clashes)(
         atom14, exists, residue_rows(residue_constants.vdw_radii, aatype), bonded
     )
     lower, upper = residue_rows(within_residue_bounds, aatype).unbind(dim=2)  # each [B, N, 14, 14]
     within_loss = within_residue_loss(atom14, exists, lower, upper)
-    loss = bond_loss + (clash_loss + within_loss) / (1e-6 + exists.sum(dim=(1, 2)))
-    peptide_bonds = bonded[:, 1:] * exists[:, :-1, C_SLOT] * exists[:, 1:, N_SLOT]
-    return Violations(loss, violating_bonds, peptide_bonds, num_clashes)
+    return bond_loss + (clash_loss + within_loss) / (1e-6 + exists.sum(dim=(1, 2)))
 
 
 def peptide_bond_violations(
@@ -109,21 +84,11 @@ def peptide_bond_violations(
 
 
 def between_residue_clashes(
-    atom14: torch.Tensor,
-    exists: torch.Tensor,
-    radii: torch.Tensor,
-    bonded: torch.Tensor,
+    atom14: torch.Tensor, exists: torch.Tensor, radii: torch.Tensor, bonded: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the overlap of atoms of different residues, counted for both atoms, and the number of clashes.
+    """Return the overlap of different residues' atoms, counted for both, and the number of clashes, [B].
 
-    Args:
-        atom14: [B, N, 14, 3].
-        exists: [B, N, 14].
-        radii: [B, N, 14], Å.
-        bonded: [B, N], 1 where a residue is bonded to the previous one.
-
-    Returns:
-        Two tensors [B].
+    Atoms are [B, N, 14, 3], which of them exist and their radii in Å [B, N, 14]; `bonded` as above.
     """
     length = atom14.shape[1]
     distance = torch.sqrt(
@@ -149,13 +114,8 @@ def within_residue_loss(
 ) -> torch.Tensor:
     """Return the sum of the distances by which atom pairs within residues are out of bounds, [B].
 
-    Each pair counts for both of its atoms.
-
-    Args:
-        atom14: [B, N, 14, 3].
-        exists: [B, N, 14].
-        lower: [B, N, 14, 14], Å.
-        upper: [B, N, 14, 14], Å.
+    Each pair counts for both of its atoms. Atoms are [B, N, 14, 3], which of them exist [B, N, 14], bounds
+    [B, N, 14, 14], Å.
     """
     distance = torch.sqrt(1e-10 + (atom14[..., :, None, :] - atom14[..., None, :, :]).square().sum(dim=-1))
     mask = exists[..., :, None] * exists[..., None, :] * (1.0 - torch.eye(14, device=atom14.device))

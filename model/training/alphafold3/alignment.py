@@ -12,13 +12,8 @@ from model.layers.rigid import Rigid
 def alignment(mobile: torch.Tensor, target: torch.Tensor, weights: torch.Tensor) -> Rigid:
     """Find the proper rigid transformations of points that bring them closest to others.
 
-    Args:
-        mobile: [..., P, 3].
-        target: [..., P, 3].
-        weights: [..., P], not negative; broadcast. Without a positive one the rotation is arbitrary.
-
-    Returns:
-        Transformations of the leading axes, which minimise Σ w |R mobile + t − target|².
+    Points are [..., P, 3], weights [..., P], not negative; they are broadcast. The transformations, of the
+    leading axes, minimise Σ w |R mobile + t − target|²; without a positive weight the rotation is arbitrary.
     """
     mobile, target, weights = torch.broadcast_tensors(mobile, target, weights[..., None])
     total = weights.sum(dim=-2, keepdim=True).clamp(min=torch.finfo(weights.dtype).tiny)

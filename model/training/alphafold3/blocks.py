@@ -10,12 +10,11 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from cuda.fused.add_scaled import add_scaled
 from model.alphafold2.modules.evoformer import TriangleAttention
 from model.alphafold3.blocks import BiasProjection, EndingAttention, MsaBlock, PairBlock, PairformerBlock
 from model.alphafold3.embedding import TemplateEmbedder
 from model.alphafold3.inputs import AlphaFold3Inputs
-from model.alphafold3.layers import MASK_PENALTY, Mask, run_block, uses_kernels
+from model.alphafold3.layers import MASK_PENALTY, Mask, run_block
 from model.layers.block_graphs import run_module
 from model.training.alphafold2.layers import (
     COLUMNS,
@@ -41,7 +40,7 @@ def dropout_factors(like: torch.Tensor, count: int, rate: float, dropout: float)
 
 def _add_dropped(x: torch.Tensor, update: torch.Tensor, factors: Mask, axis: int) -> torch.Tensor:
     """Return x plus an update [1, rows, columns, C], with the same factors [N, C] along an axis."""
-    return x + update if factors is None else add_scaled(x, update, factors, axis, fused=uses_kernels(x))
+    return x + update if factors is None else torch.addcmul(x, update, factors.unsqueeze(axis - 1))
 
 
 def pair_block(block: PairBlock, pair: torch.Tensor, mask: Mask, factors: Mask) -> torch.Tensor:
@@ -83,12 +82,7 @@ def _head_biases(layer: BiasProjection, pair: torch.Tensor, mask: Mask) -> torch
 
 
 def msa_block(
-    block: MsaBlock,
-    msa: torch.Tensor,
-    pair: torch.Tensor,
-    msa_mask: Mask,
-    mask: Mask,
-    dropout: float,
+    block: MsaBlock, msa: torch.Tensor, pair: torch.Tensor, msa_mask: Mask, mask: Mask, dropout: float
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the updated msa [R, N, M] and pair [N, N, C]; msa_mask is [R, N], mask [N]."""
     msa, pair = run_block(_msa_update, block, msa, pair, msa_mask, mask, dropout)
@@ -97,12 +91,7 @@ def msa_block(
 
 
 def _msa_update(
-    block: MsaBlock,
-    msa: torch.Tensor,
-    pair: torch.Tensor,
-    msa_mask: Mask,
-    mask: Mask,
-    dropout: float,
+    block: MsaBlock, msa: torch.Tensor, pair: torch.Tensor, msa_mask: Mask, mask: Mask, dropout: float
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Compute `msa_block` without the triangle updates."""
     present = msa.new_ones(msa.shape[:2]) if msa_mask is None else msa_mask
@@ -119,11 +108,7 @@ def _msa_update(
 
 
 def pairformer_block(
-    block: PairformerBlock,
-    single: torch.Tensor,
-    pair: torch.Tensor,
-    mask: Mask,
-    factors: Mask,
+    block: PairformerBlock, single: torch.Tensor, pair: torch.Tensor, mask: Mask, factors: Mask
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the updated single [N, S] and pair [N, N, C]; mask is [N], factors [4, N, C]."""
     pair = pair_block(block.pair_stack, pair, mask, factors)
@@ -134,11 +119,7 @@ def pairformer_block(
 
 
 def pairformer(
-    blocks: nn.ModuleList,
-    single: torch.Tensor,
-    pair: torch.Tensor,
-    mask: Mask,
-    dropout: float,
+    blocks: nn.ModuleList, single: torch.Tensor, pair: torch.Tensor, mask: Mask, dropout: float
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the updated single [N, S] and pair [N, N, C] after all blocks; mask is [N]."""
     for block in blocks:
@@ -148,11 +129,7 @@ def pairformer(
 
 
 def template_update(
-    embedder: TemplateEmbedder,
-    inputs: AlphaFold3Inputs,
-    pair: torch.Tensor,
-    mask: Mask,
-    dropout: float,
+    embedder: TemplateEmbedder, inputs: AlphaFold3Inputs, pair: torch.Tensor, mask: Mask, dropout: float
 ) -> torch.Tensor:
     """Return the update of pair [N, N, Z] by all templates (Algorithm 16); mask is [N]."""
     embedding, stack = embedder.template_pair_embedder, embedder.template_pair_stack

@@ -1,7 +1,8 @@
 """The losses of denoised structures: aligned positions, bonds of ligands, and smooth lDDT.
 
 Algorithm and equation numbers are those of the supplement of Abramson et al., Nature 630, 493 (2024); where
-OpenFold3's code differs, the formula is OpenFold3's. S is the number of noised copies of a structure.
+OpenFold3's code differs, the formula is OpenFold3's. Each function takes denoised copies [S, A, 3], Å, of a
+target, the target's inputs and its experimental structure, and returns [S].
 """
 
 from dataclasses import dataclass
@@ -30,13 +31,7 @@ def noise_weights(sigmas: torch.Tensor, sigma_data: float) -> torch.Tensor:
 def position_loss(denoised: torch.Tensor, inputs: AlphaFold3Inputs, targets: AtomTargets) -> torch.Tensor:
     """Return the mean squared error after alignment, weighted by the kind of molecule (equation 3).
 
-    Args:
-        denoised: [S, A, 3], Å.
-        inputs: the target.
-        targets: the experimental structure; it is aligned to the denoised one.
-
-    Returns:
-        [S].
+    The experimental structure is aligned to the denoised one.
     """
     kinds = (
         DNA_WEIGHT * inputs.is_dna.to(denoised)
@@ -53,14 +48,6 @@ def bond_loss(denoised: torch.Tensor, inputs: AlphaFold3Inputs, targets: AtomTar
     """Return the mean squared error of distances in bonds of polymers with ligands (equation 5).
 
     As in OpenFold3, a ligand's atom has a bond with each atom of a residue that it is bonded to.
-
-    Args:
-        denoised: [S, A, 3], Å.
-        inputs: the target.
-        targets: the experimental structure.
-
-    Returns:
-        [S].
     """
     polymer = inputs.is_protein | inputs.is_rna | inputs.is_dna
     tokens = inputs.token_bonds.bool() & inputs.is_ligand[:, None] & polymer
@@ -73,16 +60,7 @@ def bond_loss(denoised: torch.Tensor, inputs: AlphaFold3Inputs, targets: AtomTar
 
 
 def smooth_lddt_loss(denoised: torch.Tensor, inputs: AlphaFold3Inputs, targets: AtomTargets) -> torch.Tensor:
-    """Return 1 − the smooth lDDT of all atoms (Algorithm 27).
-
-    Args:
-        denoised: [S, A, 3], Å.
-        inputs: the target.
-        targets: the experimental structure.
-
-    Returns:
-        [S].
-    """
+    """Return 1 − the smooth lDDT of all atoms (Algorithm 27)."""
     nucleotide = of_atoms(inputs, inputs.is_rna | inputs.is_dna)
     radius = torch.where(nucleotide, NUCLEOTIDE_RADIUS, RADIUS) * targets.resolved
     implementation = "reference" if denoised.dtype == torch.float64 else "auto"
@@ -91,17 +69,11 @@ def smooth_lddt_loss(denoised: torch.Tensor, inputs: AlphaFold3Inputs, targets: 
 
 @dataclass(frozen=True)
 class AtomPairs:
-    """Pairs of atoms that a loss compares. P is their number.
+    """Pairs of atoms that a loss compares. P is their number."""
 
-    Args:
-        first: int64 [P].
-        second: int64 [P].
-        distances: [P], Å, in the experimental structure.
-    """
-
-    first: torch.Tensor
-    second: torch.Tensor
-    distances: torch.Tensor
+    first: torch.Tensor  # int64 [P]
+    second: torch.Tensor  # int64 [P]
+    distances: torch.Tensor  # [P], Å, in the experimental structure
 
     @classmethod
     def of(cls, selected: torch.Tensor, positions: torch.Tensor) -> "AtomPairs":

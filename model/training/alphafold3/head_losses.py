@@ -1,7 +1,8 @@
 """The losses of the heads: cross-entropies of the bins that a structure's errors and distances fall into.
 
 Equation numbers are those of the supplement of Abramson et al., Nature 630, 493 (2024); where OpenFold3's
-code differs, the formula is OpenFold3's. No gradient passes to the structure.
+code differs, the formula is OpenFold3's. No gradient passes to the structure. `positions` are predicted, [A,
+3] in Å; `inputs` are the target, and `targets` its experimental structure.
 """
 
 import torch
@@ -10,21 +11,15 @@ from cuda.fused.smooth_lddt.reference import LIMITS
 from model.alphafold3.confidence import DISTOGRAM_RANGE, LARGEST_ERROR, token_frames
 from model.alphafold3.heads import has_representative, representative_atoms
 from model.alphafold3.inputs import AlphaFold3Inputs
-from model.training.alphafold3.denoising_losses import (
-    EPSILON,
-    NUCLEOTIDE_RADIUS,
-    RADIUS,
-)
+from model.training.alphafold2.losses import cross_entropy
+from model.training.alphafold3.denoising_losses import EPSILON, NUCLEOTIDE_RADIUS, RADIUS
 from model.training.alphafold3.targets import AtomTargets, centre_atoms
 
 
 def distogram_loss(logits: torch.Tensor, inputs: AlphaFold3Inputs, targets: AtomTargets) -> torch.Tensor:
     """Return the cross-entropy of distances between representative atoms (section 4.4).
 
-    Args:
-        logits: [N, N, B], bins from 2 to 22 Å.
-        inputs: the target.
-        targets: the experimental structure.
+    Logits are [N, N, B], bins from 2 to 22 Å.
     """
     atoms, known = _representatives(inputs, targets.resolved)
     points = targets.positions[atoms]
@@ -34,13 +29,7 @@ def distogram_loss(logits: torch.Tensor, inputs: AlphaFold3Inputs, targets: Atom
 
 @torch.no_grad()
 def atom_lddt(positions: torch.Tensor, inputs: AlphaFold3Inputs, targets: AtomTargets) -> torch.Tensor:
-    """Return the lDDT of each atom with the CA atoms within 15 Å and C1' atoms within 30 Å, [A], 0 to 1.
-
-    Args:
-        positions: [A, 3], Å, predicted.
-        inputs: the target.
-        targets: the experimental structure.
-    """
+    """Return the lDDT of each atom with the CA atoms within 15 Å and C1' atoms within 30 Å, [A], 0 to 1."""
     atoms, exists = centre_atoms(inputs)
     counted = exists & ~inputs.is_atomized & targets.resolved.bool()[atoms]  # [N]
     atoms = atoms[counted]
@@ -57,14 +46,7 @@ def atom_lddt(positions: torch.Tensor, inputs: AlphaFold3Inputs, targets: AtomTa
 def plddt_loss(
     logits: torch.Tensor, positions: torch.Tensor, inputs: AlphaFold3Inputs, targets: AtomTargets
 ) -> torch.Tensor:
-    """Return the cross-entropy of each resolved atom's lDDT (equation 9).
-
-    Args:
-        logits: [A, B], bins from 0 to 1.
-        positions: [A, 3], Å, predicted.
-        inputs: the target.
-        targets: the experimental structure.
-    """
+    """Return the cross-entropy of each resolved atom's lDDT (equation 9); logits are [A, B], up to 1."""
     lddt = atom_lddt(positions, inputs, targets)
     return _mean_cross_entropy(logits, lddt, (0.0, 1.0), targets.resolved.bool())
 
@@ -73,13 +55,7 @@ def plddt_loss(
 def aligned_errors(
     positions: torch.Tensor, inputs: AlphaFold3Inputs, targets: AtomTargets
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return errors of the second token in the frame of the first, [N, N] Å, and where they are known.
-
-    Args:
-        positions: [A, 3], Å, predicted.
-        inputs: the target.
-        targets: the experimental structure.
-    """
+    """Return errors of the second token in the frame of the first, [N, N] Å, and where they are known."""
     local, known = [], []
     for structure, mask in ((positions, inputs.atom_mask), (targets.positions, targets.resolved)):
         frames = token_frames(inputs, structure, mask)
@@ -93,14 +69,7 @@ def aligned_errors(
 def pae_loss(
     logits: torch.Tensor, positions: torch.Tensor, inputs: AlphaFold3Inputs, targets: AtomTargets
 ) -> torch.Tensor:
-    """Return the cross-entropy of the aligned errors (equation 10).
-
-    Args:
-        logits: [N, N, B], bins from 0 to 32 Å.
-        positions: [A, 3], Å, predicted.
-        inputs: the target.
-        targets: the experimental structure.
-    """
+    """Return the cross-entropy of the aligned errors (equation 10); logits are [N, N, B], up to 32 Å."""
     errors, known = aligned_errors(positions, inputs, targets)
     return _mean_cross_entropy(logits, errors, (0.0, LARGEST_ERROR), known)
 
@@ -110,11 +79,7 @@ def pde_loss(
 ) -> torch.Tensor:
     """Return the cross-entropy of the errors of distances between representative atoms (equation 12).
 
-    Args:
-        logits: [N, N, B], bins from 0 to 32 Å.
-        positions: [A, 3], Å, predicted.
-        inputs: the target.
-        targets: the experimental structure.
+    Logits are [N, N, B], bins from 0 to 32 Å.
     """
     atoms, known = _representatives(inputs, targets.resolved)
     distances, true = (_between(x[atoms], x[atoms]) for x in (positions, targets.positions))
@@ -125,12 +90,9 @@ def pde_loss(
 def resolved_loss(logits: torch.Tensor, inputs: AlphaFold3Inputs, targets: AtomTargets) -> torch.Tensor:
     """Return the cross-entropy of the prediction whether atoms are resolved (equation 14).
 
-    Args:
-        logits: [A, 2], not resolved and resolved.
-        inputs: the target.
-        targets: the experimental structure.
+    Logits are [A, 2], not resolved and resolved.
     """
-    return _masked_mean(_cross_entropy(logits, targets.resolved.long()), inputs.atom_mask.bool())
+    return _masked_mean(cross_entropy(logits, targets.resolved.long()), inputs.atom_mask.bool())
 
 
 def _representatives(inputs: AlphaFold3Inputs, mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -160,24 +122,16 @@ def _unit(vectors: torch.Tensor) -> torch.Tensor:
 def _mean_cross_entropy(
     logits: torch.Tensor, values: torch.Tensor, span: tuple[float, float], mask: torch.Tensor
 ) -> torch.Tensor:
-    """Return the mean cross-entropy of the bins whose centres are closest to values.
+    """Return the mean cross-entropy of the bins closest to values [...], where the mask is True.
 
-    Args:
-        logits: [..., B], of equal bins.
-        values: [...].
-        span: lower edge of the first bin and upper edge of the last.
-        mask: bool [...], values that count.
+    Logits [..., B] are of equal bins; `span` has the lower edge of the first bin and the upper edge of the
+    last.
     """
     first, last = span
     width = (last - first) / logits.shape[-1]
     centres = first + width / 2 + torch.arange(logits.shape[-1], device=values.device) * width
     nearest = (values[..., None] - centres).abs().argmin(dim=-1)
-    return _masked_mean(_cross_entropy(logits, nearest), mask)
-
-
-def _cross_entropy(logits: torch.Tensor, classes: torch.Tensor) -> torch.Tensor:
-    """Return −log p of classes [...] from logits [..., B]."""
-    return -torch.log_softmax(logits, dim=-1).gather(-1, classes[..., None]).squeeze(-1)
+    return _masked_mean(cross_entropy(logits, nearest), mask)
 
 
 def _masked_mean(values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:

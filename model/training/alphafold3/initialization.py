@@ -5,9 +5,7 @@ starts as a shallow one; so do gates. Names are those of OpenFold3's parameter f
 code.
 """
 
-import math
 import re
-import zlib
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,9 +15,8 @@ from model.alphafold3.network import AlphaFold3
 from model.checkpoints.openfold3 import read_checkpoint, source_of
 from model.dataclass_mapping import flat_values
 from model.errors import ConfigError
+from model.training.runtime.initialization import generator_of, truncated_normal
 
-# standard deviation of a normal distribution truncated at two standard deviations
-_TRUNCATED_DEVIATION = 0.87962566103423978
 _ADA_GATE = re.compile(r"linear_ada_out|conditioned_transition\.linear_g")
 _ADA_GATE_BIAS = -2.0
 # outputs of layers that are added to a representation, gates, and scales and shifts of conditions
@@ -35,21 +32,13 @@ _RELU = re.compile(r"swiglu\.linear_[ab]|pair_mlp\.[13]|template_pair_embedder\.
 
 @torch.no_grad()
 def initialize(network: AlphaFold3, seed: int) -> None:
-    """Draw all parameters; each depends on the seed and its own name alone.
-
-    Args:
-        network: a network on the CPU, float32.
-        seed: seed of the draw.
-    """
+    """Draw all parameters of a float32 network on the CPU, each from the seed and its own name alone."""
     for name, tensor in network.state_dict().items():
         source = source_of(name, tuple(tensor.shape))
         if source.name is None:
             tensor.zero_()
             continue
-        generator = torch.Generator().manual_seed(
-            (seed * 2654435761 + zlib.crc32(source.name.encode())) % 2**63
-        )
-        drawn = _draw(source.name, source.shape, generator)
+        drawn = _draw(source.name, source.shape, generator_of(seed, source.name))
         tensor.copy_(drawn.T.reshape(tensor.shape) if source.transposed else drawn)
 
 
@@ -85,7 +74,4 @@ def _draw(name: str, shape: tuple[int, ...], generator: torch.Generator) -> torc
     if _ZERO.search(path) or _ADA_GATE.search(path):
         return torch.zeros(shape)
     scale = 2.0 if _RELU.search(path) else 1.0
-    deviation = math.sqrt(scale / shape[1]) / _TRUNCATED_DEVIATION
-    result = torch.empty(shape)
-    limit = 2 * deviation
-    return torch.nn.init.trunc_normal_(result, 0.0, deviation, -limit, limit, generator=generator)
+    return truncated_normal(torch.empty(shape), shape[1], scale, generator)

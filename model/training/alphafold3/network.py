@@ -33,19 +33,12 @@ _ATOM_STEP = 1024
 
 @dataclass(frozen=True)
 class PassSettings:
-    """Settings of a training pass.
+    """Settings of a training pass."""
 
-    Args:
-        copies: noised copies of the experimental structure, which share one pass of the trunk.
-        rollout_steps: denoising steps of the structure that the confidence heads see.
-        most_cycles: largest number of passes of the trunk; the last one has gradients.
-        dropout: whether dropout is applied.
-    """
-
-    copies: int = 48
-    rollout_steps: int = 20
-    most_cycles: int = 4
-    dropout: bool = True
+    copies: int = 48  # noised copies of the experimental structure, which share one pass of the trunk
+    rollout_steps: int = 20  # denoising steps of the structure that the confidence heads see
+    most_cycles: int = 4  # largest number of passes of the trunk; the last one has gradients
+    dropout: bool = True  # whether dropout is applied
 
 
 def trained_parameters(network: AlphaFold3) -> dict[str, nn.Parameter]:
@@ -69,7 +62,7 @@ def run_pass(
     dtype: torch.dtype | None = None,
     graphs: KeptGraphs | None = None,
 ) -> tuple[TrainingOutput, AtomTargets]:
-    """Run one pass.
+    """Run one pass; return the outputs that losses read, and the structure that they compare with.
 
     Args:
         network: the network, whose trained parameters require gradients.
@@ -80,9 +73,6 @@ def run_pass(
         settings: settings of the pass.
         dtype: dtype of trunk, noised copies and confidence blocks; by default that of the inputs.
         graphs: those of the rollout, kept from pass to pass.
-
-    Returns:
-        The outputs that losses read, and the experimental structure that they are compared with.
     """
     dropout = float(settings.dropout)
     trunk = run_trunk(network, inputs, draws, draws.cycles(settings.most_cycles), dropout, dtype)
@@ -124,13 +114,8 @@ def run_trunk(
 ) -> TrunkOutput:
     """Compute the representations (Algorithm 1, lines 1 to 14); only the last cycle has gradients.
 
-    Args:
-        network: the network.
-        inputs: the crop.
-        draws: random numbers.
-        cycles: number of cycles.
-        dropout: 1 to apply dropout and 0 for none.
-        dtype: dtype of the representations; by default that of the inputs.
+    `dropout` is 1 to apply it and 0 for none; `dtype`, by default that of the inputs, is that of the
+    representations.
     """
     dtype = dtype or inputs.ref_pos.dtype
     relative = RelativePositions.of(inputs, network.config)
@@ -203,11 +188,7 @@ def denoise(
 
 
 def confidence(
-    network: AlphaFold3,
-    inputs: AlphaFold3Inputs,
-    trunk: TrunkOutput,
-    positions: torch.Tensor,
-    dropout: float,
+    network: AlphaFold3, inputs: AlphaFold3Inputs, trunk: TrunkOutput, positions: torch.Tensor, dropout: float
 ) -> ConfidenceLogits:
     """Compute the confidence logits of a structure [A, 3], Å (Algorithm 31); the trunk gets no gradient."""
     trunk, heads = _detached(trunk), network.aux_heads

@@ -12,15 +12,10 @@ LOG_MEAN, LOG_DEVIATION = -1.2, 1.5
 
 
 class CopyDraws(NamedTuple):
-    """Random numbers of noised copies, normally distributed with variance 1. S is the number of copies.
+    """Random numbers of noised copies, normally distributed with variance 1. S is the number of copies."""
 
-    Args:
-        level: [S].
-        motion: rotation, translation and noise of each copy.
-    """
-
-    level: torch.Tensor
-    motion: StepDraws
+    level: torch.Tensor  # [S]
+    motion: StepDraws  # rotation, translation and noise of each copy
 
 
 class TrainingDraws(DiffusionDraws, Protocol):
@@ -56,16 +51,9 @@ class SeededTrainingDraws(SeededDraws):
 def noised_copies(
     targets: AtomTargets, draws: CopyDraws, sigma_data: float
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return copies of a structure, moved and noised at random, and their noise levels.
+    """Return copies of a structure [S, A, 3], Å, moved and noised at random, and their noise levels [S], Å.
 
-    Args:
-        targets: the experimental structure.
-        draws: random numbers.
-        sigma_data: standard deviation of atom positions, Å.
-
-    Returns:
-        noisy: [S, A, 3], Å; 0 for atoms that are not resolved.
-        sigmas: [S], Å.
+    Positions are 0 for atoms that are not resolved. `sigma_data` is the standard deviation of positions, Å.
     """
     positions, resolved = targets.positions, targets.resolved
     level, motion = draws.level.to(positions), StepDraws(*(x.to(positions) for x in draws.motion))

@@ -25,25 +25,16 @@ Molecule = tuple[int, int]
 
 @dataclass(frozen=True)
 class Molecules:
-    """The molecules of a structure. A molecule is a chain, or several that are bonded to each other.
+    """The molecules of a structure. A molecule is a chain, or several that are bonded to each other."""
 
-    Args:
-        entity: int64 [N], number of the token's kind of molecule.
-        copy: int64 [N], number of the molecule among those of its kind.
-        index: int64 [N], number of the token in the whole molecule, ascending within each molecule.
-        component: int64 [N], number of the token's residue in the whole molecule.
-        is_ligand: bool [N].
-        centre: int64 [N], atom at the centre of the token.
-        atom_token: int64 [A], token of each atom, ascending.
-    """
-
-    entity: torch.Tensor
-    copy: torch.Tensor
+    entity: torch.Tensor  # int64 [N], number of the token's kind of molecule
+    copy: torch.Tensor  # int64 [N], number of the molecule among those of its kind
+    # int64 [N], number of the token in the whole molecule, ascending within each molecule
     index: torch.Tensor
-    component: torch.Tensor
-    is_ligand: torch.Tensor
-    centre: torch.Tensor
-    atom_token: torch.Tensor
+    component: torch.Tensor  # int64 [N], number of the token's residue in the whole molecule
+    is_ligand: torch.Tensor  # bool [N]
+    centre: torch.Tensor  # int64 [N], atom at the centre of the token
+    atom_token: torch.Tensor  # int64 [A], token of each atom, ascending
 
     def tokens(self, molecule: Molecule) -> torch.Tensor:
         """Return the tokens of a molecule, int64 [n]."""
@@ -57,43 +48,27 @@ class Molecules:
 
 @dataclass(frozen=True)
 class Experiment:
-    """An experimental structure with all copies of the molecules of a crop.
+    """An experimental structure with all copies of the molecules of a crop."""
 
-    Args:
-        molecules: its molecules.
-        positions: [A', 3], Å.
-        resolved: bool [A'], atoms with a known position.
-    """
-
-    molecules: Molecules
-    positions: torch.Tensor
-    resolved: torch.Tensor
+    molecules: Molecules  # its molecules
+    positions: torch.Tensor  # [A', 3], Å
+    resolved: torch.Tensor  # bool [A'], atoms with a known position
 
 
 @dataclass(frozen=True)
 class Crop:
-    """The molecules of a crop, whose structure is predicted.
+    """The molecules of a crop, whose structure is predicted."""
 
-    Args:
-        molecules: its molecules.
-        symmetries: equivalent orders of the atoms of a residue or ligand, int64 [P, n]: for each of its n
-            atoms in the crop, the index among all its atoms in the experiment; by entity, copy and component.
-            Those without an entry are whole and have one order.
-    """
-
-    molecules: Molecules
+    molecules: Molecules  # its molecules
+    # equivalent orders of the atoms of a residue or ligand, int64 [P, n]: for each of its n atoms in the
+    # crop, the index among all its atoms in the experiment; by entity, copy and component. Those without an
+    # entry are whole and have one order
     symmetries: Mapping[tuple[int, int, int], torch.Tensor]
 
 
 @torch.no_grad()
 def best_targets(crop: Crop, experiment: Experiment, predicted: torch.Tensor) -> AtomTargets:
-    """Return the experimental structure of a crop in the order that fits a predicted structure best.
-
-    Args:
-        crop: the crop.
-        experiment: the experimental structure.
-        predicted: [A, 3], Å.
-    """
+    """Return the experimental structure of a crop in the order that fits a predicted one [A, 3], Å, best."""
     index = matching_atoms(crop, experiment, predicted)
     positions, resolved = experiment.positions[index], experiment.resolved[index]
     return AtomTargets(positions.to(predicted), resolved.to(predicted))
@@ -181,20 +156,12 @@ def _least_ambiguous(
 
 
 def _assign(
-    crop: Molecules,
-    experiment: Molecules,
-    centres: torch.Tensor,
-    true: torch.Tensor,
-    resolved: torch.Tensor,
+    crop: Molecules, experiment: Molecules, centres: torch.Tensor, true: torch.Tensor, resolved: torch.Tensor
 ) -> tuple[float, dict[Molecule, Molecule]]:
     """Let each molecule of the crop take the closest copy that no other has taken.
 
-    Args:
-        crop: the crop.
-        experiment: the experiment's molecules.
-        centres: [N, 3], Å, predicted centres of the crop's tokens.
-        true: [N', 3], Å, experimental centres, aligned.
-        resolved: bool [N'].
+    Centres of tokens are those predicted for the crop [N, 3], and experimental ones [N', 3], aligned, of
+    which some are resolved, bool [N'].
 
     Returns:
         error: mean squared distance of the centroids, Å²; molecules without a resolved token count with one
@@ -241,11 +208,8 @@ def _match_atoms(
 ) -> torch.Tensor:
     """Return the experimental atom of each atom, int64 [A].
 
-    Args:
-        crop: the crop.
-        experiment: the experimental structure.
-        moved: [A, 3], Å, the predicted structure, aligned to the experimental one.
-        tokens: int64 [N], the experimental token of each token.
+    The predicted structure [A, 3], Å, is aligned to the experimental one; `tokens` int64 [N] are the
+    experimental tokens of its own.
     """
     ours, theirs = crop.molecules, experiment.molecules
     first = torch.searchsorted(theirs.atom_token, tokens)  # of each token's atoms

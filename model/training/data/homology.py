@@ -14,21 +14,16 @@ TEMPLATE_COVERAGE, TEMPLATE_IDENTITY = 0.7, 0.4
 
 @dataclass(frozen=True, eq=False)
 class ChainHits:
-    """Hits of chains among the same chains; n hits, in any order.
+    """Hits of chains among the same chains; n hits, in any order."""
 
-    Args:
-        num_chains: number of chains.
-        query, target: [n] int, indices of the chains.
-        identity: [n], identical residues as a fraction of the alignment's columns.
-        evalue: [n].
-        query_coverage, target_coverage: [n], fraction of each chain between the alignment's ends.
-    """
-
-    num_chains: int
+    num_chains: int  # number of chains
+    # query, target: [n] int, indices of the chains
     query: np.ndarray = field(repr=False)
     target: np.ndarray = field(repr=False)
+    # [n], identical residues as a fraction of the alignment's columns
     identity: np.ndarray = field(repr=False)
-    evalue: np.ndarray = field(repr=False)
+    evalue: np.ndarray = field(repr=False)  # [n]
+    # query_coverage, target_coverage: [n], fraction of each chain between the alignment's ends
     query_coverage: np.ndarray = field(repr=False)
     target_coverage: np.ndarray = field(repr=False)
 
@@ -75,17 +70,12 @@ class ChainHits:
 
 
 def choose_held_out(hits: ChainHits, share: float, seed: int) -> dict[str, list[int]]:
-    """Choose the chains to hold out; the same arguments give the same chains.
+    """Choose the chains to hold out, given the hits of all chains among all.
 
-    Set A has one chain of each of `share` of the homology groups. Their other chains are in X, so that no
-    training chain is related to A. Set B has as many chains of other groups, if there are enough: those with
-    a relative whose hit covers at least 70 % of them with an identity under 40 %. Relatives of B with a
-    higher identity are in X. At least one group is not in A.
-
-    Args:
-        hits: hits of all chains among all.
-        share: share of the groups to hold out as a whole, 0 to 1.
-        seed: seed of the random choice.
+    The same arguments give the same chains. Set A has one chain of each of `share` of the homology groups.
+    Their other chains are in X, so that no training chain is related to A. Set B has as many chains of other
+    groups, if there are enough: those with a relative whose hit covers at least 70 % of them with an identity
+    under 40 %. Relatives of B with a higher identity are in X. At least one group is not in A.
 
     Returns:
         Indices of the chains in the sets A, B and X, in ascending order.

@@ -19,20 +19,13 @@ _MAX_FROM_CENTRE, _MAX_FROM_ALPHA = 320.0, 20.0
 
 @dataclass(frozen=True, eq=False)
 class TrainingChain:
-    """A chain to train on, without residues that lack a part of the backbone.
+    """A chain to train on, without residues that lack a part of the backbone."""
 
-    Args:
-        id: name, unique among the chains, without white space.
-        source: file or collection that the chain was read from.
-        aatype: [L] uint8, 0 to 19 in AlphaFold2's order.
-        atom14: [L, 14, 3], Å.
-        mask: [L, 14] bool, atoms that are present; N, CA and C of all residues are.
-    """
-
-    id: str
-    source: str
-    aatype: np.ndarray = field(repr=False)
-    atom14: np.ndarray = field(repr=False)
+    id: str  # name, unique among the chains, without white space
+    source: str  # file or collection that the chain was read from
+    aatype: np.ndarray = field(repr=False)  # [L] uint8, 0 to 19 in AlphaFold2's order
+    atom14: np.ndarray = field(repr=False)  # [L, 14, 3], Å
+    # [L, 14] bool, atoms that are present; N, CA and C of all residues are
     mask: np.ndarray = field(repr=False)
 
     @property
@@ -48,12 +41,9 @@ class TrainingChain:
 
 
 def write_chains(folder: Path, chains: Sequence[TrainingChain], clusters: np.ndarray) -> None:
-    """Write the full-atom chains, and an empty file of chains that have a backbone only.
+    """Write the full-atom chains, at least one, and an empty file of chains that have a backbone only.
 
-    Args:
-        folder: existing folder.
-        chains: at least one.
-        clusters: [chains] int, 30 % identity cluster of each chain.
+    `clusters` int [chains] are the 30 % identity clusters.
     """
     lengths = np.array([len(chain.aatype) for chain in chains], np.int32)
     first = np.concatenate([[0], np.cumsum(lengths)[:-1]])
@@ -80,24 +70,15 @@ def write_chains(folder: Path, chains: Sequence[TrainingChain], clusters: np.nda
             "atom_offset_centi": (atoms - alpha[:, None])[mask].astype(np.int16),
         },
     )
-    _write_archive(
-        folder / BACKBONES,
-        {
-            "ids": np.empty(0, "U1"),
-            "length": np.empty(0, np.int32),
-            "aatype": np.empty(0, np.uint8),
-            "n_ca_c_centroid_centi": np.empty((0, 4, 3), np.int16),
-        },
-    )
+    empty = {"ids": np.empty(0, "U1"), "length": np.empty(0, np.int32), "aatype": np.empty(0, np.uint8)}
+    _write_archive(folder / BACKBONES, empty | {"n_ca_c_centroid_centi": np.empty((0, 4, 3), np.int16)})
 
 
 def write_alignments(folder: Path, alignments: Iterable[tuple[str, np.ndarray]]) -> None:
-    """Write the alignments of chains.
+    """Write the names and alignments of chains into an existing folder.
 
-    Args:
-        folder: existing folder.
-        alignments: name of each chain and its alignment, [rows, L] uint8: 0 to 19 amino acids, 20 unknown,
-            21 gap; the first row is the chain itself.
+    An alignment is [rows, L] uint8: 0 to 19 amino acids, 20 unknown, 21 gap; the first row is the chain
+    itself.
     """
     names, rows, lengths, tokens = [], [], [], []
     for name, alignment in alignments:
@@ -108,25 +89,13 @@ def write_alignments(folder: Path, alignments: Iterable[tuple[str, np.ndarray]])
         # the query stays readable
         stored[0] = alignment[0]
         tokens.append(stored.T.astype(np.uint8).reshape(-1))
-    _write_archive(
-        folder / ALIGNMENTS,
-        {
-            "ids": np.array(names),
-            "rows": np.array(rows, np.int32),
-            "length": np.array(lengths, np.int32),
-            "tokens": np.concatenate(tokens),
-        },
-    )
+    counts = {"rows": np.array(rows, np.int32), "length": np.array(lengths, np.int32)}
+    arrays = {"ids": np.array(names), **counts, "tokens": np.concatenate(tokens)}
+    _write_archive(folder / ALIGNMENTS, arrays)
 
 
 def write_groups(folder: Path, names: Sequence[str], groups: np.ndarray) -> None:
-    """Write the homology group of each chain.
-
-    Args:
-        folder: existing folder.
-        names: [chains], names of the chains.
-        groups: [chains] int, numbers of their groups.
-    """
+    """Write the homology groups of chains, int [chains], with the chains' names."""
     lines = [f"{name}\t{group}\n" for name, group in zip(names, groups.tolist(), strict=True)]
     (folder / GROUPS).write_text("".join(lines))
 

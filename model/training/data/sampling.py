@@ -32,33 +32,21 @@ _WEIGHED_LENGTHS = (64, 384)
 
 @dataclass(frozen=True)
 class TrainingSampleSettings:
-    """Settings of the samples: rows, templates, and the rates of reduced inputs.
+    """Settings of the samples: rows, templates, and the rates of reduced inputs."""
 
-    Args:
-        msa_rows: rows of the MSA representation, template rows included.
-        extra_rows: rows of the extra MSA.
-        templates: template slots.
-        masked_fraction: share of alignment positions that are masked.
-        template_rate: share of the samples with templates, among those of chains with hits.
-        alignment_drop_rate: share of the samples that see the sequence alone.
-        shallow_rate: share of the samples that see a random part of the alignment's rows.
-        few_clusters_rate: share of the samples in which rows beyond a random number become extra rows.
-        backbone_rate: share of the samples taken from chains with a backbone only.
-        max_template_identity: hits with a higher identity are not used as templates.
-        template_side_chains: whether templates have side chains beyond CB; those of the structure library
-            that ships with foldcli do not.
-    """
-
-    msa_rows: int = 64
-    extra_rows: int = 96
-    templates: int = 2
-    masked_fraction: float = 0.15
-    template_rate: float = 0.5
-    alignment_drop_rate: float = 0.1
-    shallow_rate: float = 0.2
+    msa_rows: int = 64  # rows of the MSA representation, template rows included
+    extra_rows: int = 96  # rows of the extra MSA
+    templates: int = 2  # template slots
+    masked_fraction: float = 0.15  # share of alignment positions that are masked
+    template_rate: float = 0.5  # share of the samples with templates, among those of chains with hits
+    alignment_drop_rate: float = 0.1  # share of the samples that see the sequence alone
+    shallow_rate: float = 0.2  # share of the samples that see a random part of the alignment's rows
+    # share of the samples in which rows beyond a random number become extra rows
     few_clusters_rate: float = 0.3
-    backbone_rate: float = 0.1
-    max_template_identity: float = 0.95
+    backbone_rate: float = 0.1  # share of the samples taken from chains with a backbone only
+    max_template_identity: float = 0.95  # hits with a higher identity are not used as templates
+    # whether templates have side chains beyond CB; those of the structure library that ships with foldcli do
+    # not
     template_side_chains: bool = False
 
     @property
@@ -112,13 +100,9 @@ class Sampler:
         self._may_be_template[split.train] = True
 
     def batch(self, first: int, size: int, crop: int, clamped_rate: float = 1.0) -> dict[str, np.ndarray]:
-        """Return the samples `first` to `first + size - 1`, stacked.
+        """Return the samples `first` to `first + size - 1`, stacked, with `crop` residues each.
 
-        Args:
-            first: index of the first sample.
-            size: number of samples.
-            crop: number of residues of each sample.
-            clamped_rate: share of the samples whose backbone FAPE is clamped.
+        `clamped_rate` is the share of the samples whose backbone FAPE is clamped.
         """
         arrays = _zero_arrays(self.settings, crop, size)
         for row in range(size):
@@ -130,9 +114,7 @@ class Sampler:
     def held_out_batch(self, chains: np.ndarray, crop: int) -> dict[str, np.ndarray]:
         """Return the central crops of held-out chains, with their whole alignments and best templates.
 
-        Args:
-            chains: [size] indices; -1 gives a sample of padding.
-            crop: number of residues of each sample.
+        Chains are indices [size], of which -1 gives a sample of padding.
         """
         arrays = _zero_arrays(self.settings, crop, len(chains))
         for row, chain in enumerate(chains):
@@ -277,19 +259,12 @@ def _row(arrays: Mapping[str, np.ndarray], row: int) -> dict[str, np.ndarray]:
 
 @dataclass(frozen=True)
 class MicroBatch:
-    """The samples of one backward pass on one process.
+    """The samples of one backward pass on one process."""
 
-    Args:
-        first: index of its first sample.
-        size: number of samples.
-        crop: number of residues of each sample.
-        clamped_rate: share of the samples whose backbone FAPE is clamped.
-    """
-
-    first: int
-    size: int
-    crop: int
-    clamped_rate: float
+    first: int  # index of its first sample
+    size: int  # number of samples
+    crop: int  # number of residues of each sample
+    clamped_rate: float  # share of the samples whose backbone FAPE is clamped
 
 
 class _Batches(Dataset):
@@ -306,15 +281,10 @@ class _Batches(Dataset):
 def load_batches(
     sampler: Sampler, batches: Iterator[MicroBatch], workers: int, pin_memory: bool
 ) -> Iterator[dict[str, torch.Tensor]]:
-    """Make micro-batches in worker processes, in the order of `batches`.
+    """Make micro-batches in worker processes, in the order of `batches`, which may be endless.
 
-    The worker processes end with the iterator, or before this process exits.
-
-    Args:
-        sampler: makes the samples.
-        batches: the micro-batches to make; may be endless.
-        workers: processes; 0 makes the batches in this one.
-        pin_memory: put them into pinned memory, from which copies to a GPU are asynchronous.
+    The worker processes end with the iterator, or before this process exits; 0 workers make the batches in
+    this one. From pinned memory, copies to a GPU are asynchronous.
     """
     exiting = threading.Event()
     loader = DataLoader(

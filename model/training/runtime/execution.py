@@ -38,12 +38,7 @@ class Execution:
         return self._compiled[function]
 
     def run_block(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Run a block of a stack, compiled and checkpointed as the options say.
-
-        Args:
-            function: the function that runs the block.
-            arguments: its arguments: the module with the parameters, then tensors.
-        """
+        """Run a block's function on its module and tensors, compiled and checkpointed as the options say."""
         runner = self.compile_if_enabled(function)
         if self.checkpoint_blocks and torch.is_grad_enabled():
             return checkpoint(runner, *arguments, use_reentrant=False)

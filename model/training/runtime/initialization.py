@@ -21,35 +21,14 @@ from model.errors import ConfigError
 # standard deviation of a normal distribution truncated at two standard deviations
 _TRUNCATED_DEVIATION = 0.87962566103423978
 # output layers, by the last parts of their names
-_ZERO_WEIGHTS = frozenset(
-    {
-        "transition2",
-        "transition_2",
-        "output_projection",
-        "resblock2",
-        "resblock2_1",
-        "affine_update",
-        "logits",
-        "half_logits",
-        "gating_linear",
-        "left_gate",
-        "right_gate",
-    }
-)
-_RELU = frozenset(
-    {
-        "transition1",
-        "transition",
-        "transition_1",
-        "resblock1",
-        "resblock1_1",
-        "hidden_0",
-        "hidden_1",
-        "pair_embedding",
-        "template_single_embedding",
-        "template_projection",
-    }
-)
+_ZERO_WEIGHTS = (
+    "transition2", "transition_2", "output_projection", "resblock2", "resblock2_1", "affine_update", "logits",
+    "half_logits", "gating_linear", "left_gate", "right_gate",
+)  # fmt: skip
+_RELU = (
+    "transition1", "transition", "transition_1", "resblock1", "resblock1_1", "hidden_0", "hidden_1",
+    "pair_embedding", "template_single_embedding", "template_projection",
+)  # fmt: skip
 _GATES = frozenset({"gating_linear", "left_gate", "right_gate"})
 _GLOROT = frozenset({"query", "key", "value"})
 # Inputs that no training sample has, because the training data have no deletion counts. Their weights start
@@ -59,15 +38,23 @@ _UNSEEN_INPUTS = {"preprocess_msa": (23, 24, 48), "extra_msa_activations": (23, 
 
 @torch.no_grad()
 def initialize(network: AlphaFold, seed: int) -> None:
-    """Draw all parameters; each depends on the seed and its own name alone.
-
-    Args:
-        network: a network on the CPU, float32.
-        seed: seed of the draw.
-    """
+    """Draw all parameters of a float32 network on the CPU, each from the seed and its own name alone."""
     for name, parameter in network.named_parameters():
-        generator = torch.Generator().manual_seed((seed * 2654435761 + zlib.crc32(name.encode())) % 2**63)
-        _draw(name, parameter, generator)
+        _draw(name, parameter, generator_of(seed, name))
+
+
+def generator_of(seed: int, name: str) -> torch.Generator:
+    """Return the generator of a parameter's values."""
+    return torch.Generator().manual_seed((seed * 2654435761 + zlib.crc32(name.encode())) % 2**63)
+
+
+def truncated_normal(
+    tensor: torch.Tensor, inputs: int, scale: float, generator: torch.Generator
+) -> torch.Tensor:
+    """Fill a layer's weights from a normal distribution with the variance scale / inputs, and return them."""
+    deviation = math.sqrt(scale / inputs) / _TRUNCATED_DEVIATION
+    limit = 2 * deviation
+    return torch.nn.init.trunc_normal_(tensor, 0.0, deviation, -limit, limit, generator=generator)
 
 
 @torch.no_grad()
@@ -129,10 +116,6 @@ def _draw(name: str, parameter: torch.Tensor, generator: torch.Generator) -> Non
     elif kind == "pair_bias":
         parameter.normal_(0.0, parameter.shape[0] ** -0.5, generator=generator)
     else:
-        scale = 2.0 if layer in _RELU else 1.0
-        deviation = math.sqrt(scale / parameter.shape[0]) / _TRUNCATED_DEVIATION
-        torch.nn.init.trunc_normal_(
-            parameter, 0.0, deviation, -2 * deviation, 2 * deviation, generator=generator
-        )
+        truncated_normal(parameter, parameter.shape[0], 2.0 if layer in _RELU else 1.0, generator)
         for row in _UNSEEN_INPUTS.get(layer, ()):
             parameter[row].zero_()

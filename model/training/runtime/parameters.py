@@ -59,12 +59,9 @@ class FlatParameters:
 
     @torch.no_grad()
     def update_average(self, decay: float, num_steps: int) -> None:
-        """Move the average towards the values.
+        """Move the average towards the values; `decay` is the share of it that remains.
 
-        Args:
-            decay: share of the average that remains.
-            num_steps: number of steps done; after few, the share is smaller, so that the average soon
-                forgets the initial parameters.
+        After few steps the share is smaller, so that the average soon forgets the initial parameters.
         """
         share = min(decay, (1.0 + num_steps) / (10.0 + num_steps))
         self.average.lerp_(self.values, 1.0 - share)
@@ -93,14 +90,8 @@ def adam_step(
 ) -> None:
     """Make one step of Adam with the gradients of the parameters.
 
-    Args:
-        flat: the parameters.
-        moments: buffers of the moments, by the names in MOMENTS.
-        rate: learning rate.
-        count: number of steps since the moments were zero, this one included.
-        beta1: decay of the first moment.
-        beta2: decay of the second moment.
-        epsilon: added to the square root of the second moment.
+    `moments` are buffers by the names in MOMENTS, and `count` is the number of steps since they were zero,
+    this one included.
     """
     buffers = (flat.values, flat.gradients, *(moments[name] for name in MOMENTS))
     for values, gradient, first, second in zip(*(x.split(_STEP_ELEMENTS) for x in buffers), strict=True):

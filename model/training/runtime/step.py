@@ -127,15 +127,10 @@ class StepGraphs:
         self._graphs: dict[tuple[Phase, int], _Captured] = {}
 
     def __call__(self, batch: Tensors, phase: Phase, recycles: int) -> Terms:
-        """Add the gradients of a micro-batch.
+        """Add the gradients of a micro-batch; return loss terms, which the next call does not change.
 
-        Args:
-            batch: arrays on the GPU; shapes and dtypes depend on the phase alone.
-            phase: phase of the step.
-            recycles: number of passes without gradients.
-
-        Returns:
-            Loss terms, which the next call does not change.
+        Shapes and dtypes of the batch, which is on the GPU, depend on the phase alone; `recycles` is the
+        number of passes without gradients.
         """
         key = phase, recycles
         current = torch.cuda.current_stream()

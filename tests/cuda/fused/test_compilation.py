@@ -60,11 +60,11 @@ def test_nothing_is_assumed_outside_of_a_recording() -> None:
 _KEYS = """
 from cuda.fused.attention import triton_core as attention
 from cuda.fused.compilation import compute_cache_keys
-from cuda.fused.global_attention import triton as global_attention
-compute_cache_keys(global_attention)
+from cuda.fused.layer_norm import triton as layer_norm
+compute_cache_keys(layer_norm)
 compute_cache_keys(attention)
 for kernel, callee in [
-    (global_attention._gate, global_attention.load_normalised),
+    (layer_norm._layer_norm, layer_norm.load_normalised),
     (attention.recompute_blocks, attention._attend_block),
     (attention.attend_blocks, attention.sigmoid),
 ]:

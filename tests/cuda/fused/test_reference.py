@@ -5,9 +5,8 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from cuda.fused.attention.reference import AttentionWeights, attention
+from cuda.fused.attention.reference import AttentionWeights, attention, global_attention
 from cuda.fused.chunking import chunk_budget, row_slices
-from cuda.fused.global_attention.reference import global_attention
 from cuda.fused.layer_norm import layer_norm
 from cuda.fused.outer_product_mean.reference import OuterProductMeanWeights, add_outer_product_mean
 from cuda.fused.pair_bias.reference import pair_bias

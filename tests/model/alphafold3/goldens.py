@@ -19,7 +19,7 @@ import torch
 from torch import nn
 
 from model.alphafold3.confidence import TargetScorer, contact_map, with_disorder
-from model.alphafold3.heads import ConfidenceLogits
+from model.alphafold3.heads import ConfidenceLogits, representative_atoms
 from model.alphafold3.inputs import AlphaFold3Inputs
 from model.alphafold3.network import AlphaFold3, TrunkOutput
 from model.alphafold3.sampling import SeededDraws, StepDraws
@@ -219,6 +219,18 @@ def _denoising_listeners(module: nn.Module, taps: Tensors, level: str) -> dict[n
     return listeners
 
 
+@torch.inference_mode()
+def sample_logits(
+    network: AlphaFold3, inputs: AlphaFold3Inputs, trunk: TrunkOutput, positions: torch.Tensor
+) -> ConfidenceLogits:
+    """Return the confidence logits of one structure [A, 3], Å."""
+    heads, mask = network.aux_heads, None if bool(inputs.token_mask.all()) else inputs.token_mask
+    places = positions[representative_atoms(inputs)]
+    return heads.logits(
+        inputs, *heads.pairformer_embedding(trunk.features, trunk.single, trunk.pair, places, mask)
+    )
+
+
 @torch.no_grad()
 def sample_taps(
     network: AlphaFold3, inputs: AlphaFold3Inputs, trunk: TrunkOutput, expected: Arrays
@@ -232,7 +244,7 @@ def sample_taps(
     taps["heads/distogram_logits"] = distogram[None, None]
     # the heads see OpenFold3's coordinates, since a distance that crosses an edge of a bin changes everything
     recorded = torch.from_numpy(expected["coordinates"][0]).to(positions)
-    logits = [network.heads(inputs, trunk, sample) for sample in recorded]
+    logits = [sample_logits(network, inputs, trunk, sample) for sample in recorded]
     for theirs, ours in (
         ("plddt", "plddt"),
         ("experimentally_resolved", "resolved"),

@@ -64,7 +64,7 @@ def test_fused_is_the_best_implementation_for_the_gpu(
     for name in OPERATIONS:
         module = module_of(getattr(fused, name))
         # these have no kernels for Hopper
-        only_triton = name in ("layer_norm", "pair_bias", "global_attention")
+        only_triton = name in ("layer_norm", "pair_bias")
         assert module.split(".")[-1] == ("triton" if only_triton else expected)
     assert select_kernels("auto", "cuda") == select_kernels(expected, "cuda") == fused
     assert best_kernels("cuda") == "fused"

@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 import torch
 
+from model import residue_constants
 from model.relax.violations import find_violations
-from model.training.alphafold2.violations import structural_violations
+from model.residue_tables import residue_rows
+from model.training.alphafold2.violations import between_residue_clashes, peptide_bond_violations
 from msa.base.residues import ATOM14_NAMES, RESTYPE_NAMES
 
 
@@ -42,15 +44,18 @@ def test_counts_match_the_training_loss(root: Path, noise: float) -> None:
     found = find_violations([residues])
     positions, aatype = atom14(residues)
     ones = torch.ones(aatype.shape)
-    expected = structural_violations(positions, aatype, ones, ones)
-    assert found.clashes == int(expected.num_clashes.item())
-    assert (found.bonds + found.angles > 0) == bool(expected.violating_bonds.any())
+    exists = residue_rows(residue_constants.atom14_mask, aatype)
+    radii = residue_rows(residue_constants.vdw_radii, aatype)
+    _, violated = peptide_bond_violations(positions, aatype, exists, ones)
+    _, clashes = between_residue_clashes(positions, exists, radii, ones)
+    assert found.clashes == int(clashes.item())
+    assert (found.bonds + found.angles > 0) == bool(violated.any())
     if noise == 0.0:
         assert found.total == 0
         assert found.residues == frozenset()
     else:
         assert found.total > 0
-        violating = {k for k in range(len(residues) - 1) if expected.violating_bonds[0, k]}
+        violating = {k for k in range(len(residues) - 1) if violated[0, k]}
         assert violating <= found.residues
 
 

@@ -12,7 +12,6 @@ from cuda.fused import row_sums
 from cuda.fused.attention import triton as attention
 from cuda.fused.attention import triton_backward as attention_backward
 from cuda.fused.chunking import chunk_budget
-from cuda.fused.global_attention import triton as global_attention
 from cuda.fused.layer_norm import triton as layer_norm
 from cuda.fused.outer_product_mean import triton as outer_product_mean
 from cuda.fused.outer_product_mean import triton_training as outer_product_training
@@ -157,16 +156,6 @@ def test_pair_bias(
     pair_bias.pair_bias(pair, norm, norm, weights)
     pair_bias.pair_bias(pair.transpose(0, 1), norm, norm, weights)
     check(kernel, 2)
-
-
-def test_global_attention(compiled: Callable[..., CompiledKernel]) -> None:
-    kernels = [compiled(global_attention, name) for name in ("_mean", "_softmax_sum", "_gate")]
-    shared = torch.empty(64, 8, dtype=torch.bfloat16)
-    weights = attention_weights(64, 8, 8)._replace(key=shared, value=shared)
-    x = torch.empty(64, 48, 64, dtype=torch.bfloat16)
-    global_attention.global_attention(x.transpose(0, 1), weights, x[..., 0].T)
-    for kernel in kernels:
-        check(kernel, 1)
 
 
 @pytest.mark.parametrize("channels", [64, 128])

@@ -213,10 +213,12 @@ def test_bounds_of_distances_that_ideal_geometry_does_not_fix_equal_deepminds(re
 
 def test_violations_vanish_for_experimental_structures(targets: Targets) -> None:
     # without the residues that lack atoms
-    part = slice(8, None)
-    found = structural_violations(
-        targets.atom14[:, part], targets.aatype[:, part], targets.seq_mask[:, part], targets.bonded[:, part]
+    atom14, aatype, seq_mask, bonded = (
+        x[:, 8:] for x in (targets.atom14, targets.aatype, targets.seq_mask, targets.bonded)
     )
-    assert not found.violating_bonds.any() and not found.num_clashes.any()
-    assert float(found.loss.max()) < 0.02
-    assert found.peptide_bonds.all()
+    assert float(structural_violations(atom14, aatype, seq_mask, bonded).max()) < 0.02
+    exists = residue_rows(residue_constants.atom14_mask, aatype) * seq_mask[..., None]
+    assert bonded[:, 1:].all() and exists[:, :, :3].all()
+    assert not peptide_bond_violations(atom14, aatype, exists, bonded)[1].any()
+    radii = residue_rows(residue_constants.vdw_radii, aatype)
+    assert not between_residue_clashes(atom14, exists, radii, bonded)[1].any()

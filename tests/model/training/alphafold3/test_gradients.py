@@ -24,6 +24,7 @@ from model.training.alphafold3.network import (
 )
 from model.training.alphafold3.noise import SeededTrainingDraws, noised_copies
 from model.training.alphafold3.targets import AtomTargets
+from tests.model.alphafold3.goldens import sample_logits
 from tests.model.alphafold3.parity_networks import NETWORKS
 from tests.model.alphafold3.parity_networks import network as inference_network
 from tests.model.training.alphafold3.cases import gradient_case, sketch
@@ -123,7 +124,7 @@ def test_without_dropout_a_pass_computes_what_inference_computes(name: str) -> N
         for part in ("features", "single", "pair"):
             assert torch.allclose(getattr(trained, part), getattr(expected, part), rtol=1e-4, atol=1e-4)
         ours = confidence(network, inputs, expected, given.positions, none)
-        theirs = network.heads(inputs, expected, given.positions)
+        theirs = sample_logits(network, inputs, expected, given.positions)
         for head in ("plddt", "resolved", "pae", "pde"):
             assert torch.allclose(getattr(ours, head), getattr(theirs, head), rtol=1e-4, atol=1e-4)
 
