@@ -48,7 +48,7 @@ class GraphedModules:
             process whose modules communicate with these. Either of them ends the capture in all processes.
 
     Attributes:
-        error: the error of the last failed capture, or an empty string.
+        error: the error of the last failed capture since `release`, or an empty string.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class GraphedModules:
     def release(self) -> None:
         """Release the graphs and all their memory, which other tensors can use then."""
         if self._shared is not None:
-            self._shared = None
+            self._shared, self.error = None, ""
             self._reset(None)
             # no new graph keeps the memory of these ones
             _capture_resources.cache_clear()

@@ -6,7 +6,7 @@ stream, not the CPU. A rank's own part of a result is copied on the current stre
 """
 
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -104,13 +104,11 @@ class RankGroup:
 
     The fewer pairs of residues a rank has, the more its speed depends on the number of launches. With few
     pairs, each result is exchanged at once by NCCL, whose transfers CUDA graphs can contain; with many, in
-    pieces that overlap with computation, by copy engines if possible. Graphs are off unless `captures` is
-    set: a rank without MSA rows would not capture when the others do.
+    pieces that overlap with computation, by copy engines if possible.
 
     Args:
         process_group: a group of torch.distributed; None is the default one.
         max_pairs_at_once: pairs of a rank up to which results are exchanged at once.
-        captures: replay blocks as CUDA graphs while results are exchanged at once; all ranks need MSA rows.
 
     Attributes:
         rank: index of this process.
@@ -126,11 +124,8 @@ class RankGroup:
         self,
         process_group: distributed.ProcessGroup | None = None,
         max_pairs_at_once: int = MAX_PAIRS_AT_ONCE,
-        *,
-        captures: bool = False,
     ) -> None:
         self._process_group, self._max_pairs_at_once = process_group, max_pairs_at_once
-        self._captures = captures
         self.rank = distributed.get_rank(process_group)
         self.size = distributed.get_world_size(process_group)
         self.others = [rank for rank in range(self.size) if rank != self.rank]
@@ -146,7 +141,7 @@ class RankGroup:
     @property
     def can_be_captured(self) -> bool:
         """True if blocks with their communication shall be replayed as CUDA graphs, on GPUs."""
-        return self._captures and self.pieces == 1
+        return self.pieces == 1
 
     def open_copies(self, device: torch.device) -> str:
         """Prepare to transfer tensors by the GPUs' copy engines; all ranks call this at the same time.
@@ -186,6 +181,10 @@ class RankGroup:
         """Return the first error of a rank, or an empty string; all ranks call this at the same time."""
         errors = self._gather_objects(error)
         return next((f"rank {rank}: {text}" for rank, text in enumerate(errors) if text), "")
+
+    def least(self, values: Sequence[int]) -> list[int]:
+        """Return the least of the numbers of all ranks, each for itself; all call this at the same time."""
+        return [min(numbers) for numbers in zip(*self._gather_objects(values), strict=True)]
 
     def _gather_objects(self, value: Any) -> list[Any]:
         """Return the values of all ranks."""

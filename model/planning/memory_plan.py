@@ -76,12 +76,7 @@ class PassSize:
 
     @classmethod
     def from_features(
-        cls,
-        network: AlphaFold,
-        features: Mapping[str, np.ndarray],
-        ranks: int = 1,
-        *,
-        captures: bool = False,
+        cls, network: AlphaFold, features: Mapping[str, np.ndarray], ranks: int = 1
     ) -> "PassSize":
         """Return the sizes of a network's passes, given the features that `recycling.predict` takes.
 
@@ -89,9 +84,7 @@ class PassSize:
             network: the network.
             features: the features.
             ranks: number of ranks.
-            captures: see `RankGroup`.
         """
-        graphs = ranks == 1 or captures
         element_bytes = network.evoformer.single_activations.bias.element_size()
         in_place = network.kernels.fused
         if (multimer := network.config.multimer) is not None:
@@ -109,7 +102,6 @@ class PassSize:
                 in_place,
                 alignment,
                 ranks,
-                graphs,
             )
         _, rows, residues, _ = features["msa_feat"].shape
         no_templates = np.zeros((1, 0))
@@ -124,7 +116,6 @@ class PassSize:
             element_bytes,
             in_place,
             ranks=ranks,
-            graphs=graphs,
         )
 
 

@@ -199,13 +199,20 @@ class RankPredictor(Predictor):
             self._networks[source] = network.shared(self.group, self._predict_together)
         return self._networks[source]
 
+    def predict_received(self, job: Job, arrays: Any) -> None:
+        """Take part in a job of rank 0, given the arrays of its sample."""
+        work = NetworkJob("", job, arrays, self.settings, lambda done, total: None)
+        self._predict_together(self.network(job.source), work)
+
     def _predict_together(self, network: SharedNetwork, work: NetworkJob) -> Any:
-        """Run a job on all ranks; see `SharedNetwork.shared`."""
+        """Run a job on all ranks; see `SharedNetwork.shared`.
+
+        Raises:
+            OutOfMemory: the job does not fit into the memory of a rank; raised on all of them.
+        """
         plan = network.plan_parts(work, self.memory)
         # the ranks may have different free memory, but must do the same
-        planned = torch.tensor([[*plan.parts, plan.fits]])
-        gathered = self.group.gather(planned, self.group.shards(self.group.size), "plan").wait()
-        *parts, fits = gathered.amin(dim=0).tolist()
+        *parts, fits = self.group.least([*plan.parts, plan.fits])
         if not fits:
             raise OutOfMemory(f"{plan.text} of each of several devices")
         if self.group.rank == 0:

@@ -32,7 +32,7 @@ from foldcli.pipeline.network.rank_server import (
     join_ranks,
 )
 from foldcli.pipeline.network.start import Startup
-from model.errors import OutOfMemory, RankMismatch
+from model.errors import RankMismatch
 from model.parallel.rank_assignment import RankAssignment
 from model.parallel.session import (
     RankFailure,
@@ -64,20 +64,16 @@ class RankedPredictor(RankPredictor):
         self._session, self._processes = session, processes
 
     def _predict_together(self, network: SharedNetwork, work: NetworkJob) -> Any:
-        plan, arrays = network.plan_parts(work, self.memory), network.arrays(work.sample)
-        if not plan.fits:
-            raise OutOfMemory(plan.text)
-        logger.debug("%s: %s on each of %d devices", work.name, plan.text, self.memory.ranks)
+        arrays = network.arrays(work.sample)
         rank_job = RankJob(
             self.sources.index(work.job.source),
             work.job.seed,
-            plan.parts,
             {name: (x.shape, x.dtype.str) for name, x in arrays.items()},
         )
         with ending_all_on_failure(self._session), self._session.predicting():
             self._session.announce(json.dumps(asdict(rank_job)))
             rank_job.broadcast(self.group, arrays)
-            return network.predict(work, plan.parts)
+            return super()._predict_together(network, work)
 
     def close(self) -> None:
         """End the other ranks."""
