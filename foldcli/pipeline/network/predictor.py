@@ -8,18 +8,14 @@ from functools import partial
 from itertools import pairwise
 from typing import Any
 
-import torch
-
 from foldcli.families.base import AnyFamily
 from foldcli.families.protocols import NetworkJob, SharedNetwork
 from foldcli.families.registry import family_of
-from foldcli.families.settings import Job, NetworkOptions, PredictSettings
+from foldcli.families.settings import Job, PredictSettings
 from foldcli.logs import log_time_since_start, logger
 from foldcli.outputs.model_files import ModelOrigin
-from foldcli.params.parameters import UNTRAINED
-from foldcli.pipeline.network.device import NetworkMemory, choose_device, set_up_device
+from foldcli.pipeline.network.device import NetworkMemory
 from foldcli.pipeline.network.kernels import KernelCompilation
-from foldcli.pipeline.network.start import Startup
 from foldcli.pipeline.processes.background import run_in_background
 from foldcli.progress import Progress
 from model.errors import OutOfMemory
@@ -27,28 +23,6 @@ from model.parallel.communication import RankGroup
 
 # seconds that the end of a process waits for the GPU's preparation
 _WARM_UP_GRACE = 5.0
-
-
-def create_predictor(options: NetworkOptions, startup: Startup, threads: int) -> "Predictor":
-    """Create the predictor of a run on the device that the options name.
-
-    Args:
-        options: options of the network.
-        startup: from `foldcli.pipeline.network.start.start`.
-        threads: CPU threads of torch.
-
-    Raises:
-        MissingError: the GPU, its bf16 or the requested kernels do not exist.
-    """
-    family = family_of(startup.sources[0])
-    if not family.has_network:
-        return Predictor(startup.sources, options.predict, NetworkMemory("cpu"))
-    torch.set_num_threads(threads)
-    device = choose_device(options.device)
-    memory, settings = set_up_device(options, device, options.gpus_per_target)
-    if any(source.is_untrained for source in startup.sources):
-        logger.warning("%s", UNTRAINED)
-    return Predictor(startup.sources, settings, memory, startup.arrays, startup.compilation, startup.networks)
 
 
 @dataclass(frozen=True)

@@ -12,17 +12,16 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
+import torch
+
 from foldcli.errors import ExitCode, Terminated
 from foldcli.families.protocols import NetworkJob, SharedNetwork
+from foldcli.families.registry import family_of
 from foldcli.families.settings import NetworkOptions, PredictSettings
 from foldcli.logs import logger
 from foldcli.params.parameters import UNTRAINED
-from foldcli.pipeline.network.device import NetworkMemory, choose_rank_device
-from foldcli.pipeline.network.predictor import (
-    Predictor,
-    RankPredictor,
-    create_predictor,
-)
+from foldcli.pipeline.network.device import NetworkMemory, choose_device, choose_rank_device, set_up_device
+from foldcli.pipeline.network.predictor import Predictor, RankPredictor
 from foldcli.pipeline.network.rank_processes import RankProcesses, assignment_on_this_host
 from foldcli.pipeline.network.rank_server import (
     KINDS_KEY,
@@ -122,6 +121,28 @@ def open_predictor(
         raise
     finally:
         close()
+
+
+def create_predictor(options: NetworkOptions, startup: Startup, threads: int) -> Predictor:
+    """Create the predictor of a run on the device that the options name.
+
+    Args:
+        options: options of the network.
+        startup: from `foldcli.pipeline.network.start.start`.
+        threads: CPU threads of torch.
+
+    Raises:
+        MissingError: the GPU, its bf16 or the requested kernels do not exist.
+    """
+    family = family_of(startup.sources[0])
+    if not family.has_network:
+        return Predictor(startup.sources, options.predict, NetworkMemory("cpu"))
+    torch.set_num_threads(threads)
+    device = choose_device(options.device)
+    memory, settings = set_up_device(options, device, options.gpus_per_target)
+    if any(source.is_untrained for source in startup.sources):
+        logger.warning("%s", UNTRAINED)
+    return Predictor(startup.sources, settings, memory, startup.arrays, startup.compilation, startup.networks)
 
 
 def create_ranked_predictor(
