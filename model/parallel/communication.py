@@ -116,8 +116,8 @@ class RankGroup:
         others: all other ranks.
         operations: number of operations that this rank has started, which shows its progress.
         copies: transfers by the GPUs' copy engines, or None if they are not possible.
-        pieces: number of pieces in which the current prediction exchanges a result.
-        use_copies: whether the current prediction uses `copies` instead of NCCL.
+        pieces: number of pieces in which the current prediction exchanges a result; several are copied, if
+            possible, and one is sent by NCCL.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class RankGroup:
         self.others = [rank for rank in range(self.size) if rank != self.rank]
         self.operations = 0
         self.copies: PeerCopies | None = None
-        self.pieces, self.use_copies = PIECES, False
+        self.pieces = PIECES
         self._scarce_memory = False
 
     def __deepcopy__(self, memo: object) -> "RankGroup":
@@ -175,7 +175,6 @@ class RankGroup:
             self.pieces = PIECES
         if self.copies is not None:
             self.copies.release()
-            self.use_copies = self.pieces > 1
 
     def first_error(self, error: str) -> str:
         """Return the first error of a rank, or an empty string; all ranks call this at the same time."""
@@ -221,7 +220,7 @@ class RankGroup:
         tensors = [*sent.values(), *received.values()]
         on_gpu = any(x.is_cuda for x in tensors)
         received_bytes = sum(x.nbytes for x in received.values())
-        if self.copies is not None and self.use_copies and on_gpu:
+        if self.copies is not None and self.pieces > 1 and on_gpu:
             wait_for_copies = self.copies.start(sent, received)
 
             def wait_and_keep(tensors: list[torch.Tensor] = tensors) -> None:

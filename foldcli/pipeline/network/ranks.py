@@ -1,8 +1,7 @@
 """Predictions that several processes, called ranks, compute together (`--gpus-per-target`, torchrun).
 
-Rank 0 alone reads, plans and writes. For each job it sends the sampled features to the other ranks, and all
-ranks run the passes together. Rank 0 starts the others (`network.rank_processes`) unless torchrun
-has.
+Rank 0 alone reads and writes. For each job it sends the sampled features to the other ranks, and all ranks
+plan and run the passes together. Rank 0 starts the others (`network.rank_processes`) unless torchrun has.
 """
 
 import json
@@ -33,11 +32,7 @@ from foldcli.pipeline.network.rank_server import (
 from foldcli.pipeline.network.start import Startup
 from model.errors import RankMismatch
 from model.parallel.rank_assignment import RankAssignment
-from model.parallel.session import (
-    RankFailure,
-    RankSession,
-    connect,
-)
+from model.parallel.session import RankFailure, RankSession, connect
 from msa.base.errors import MissingError
 from msa.base.services.service import exit_reason
 

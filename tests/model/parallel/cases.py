@@ -135,15 +135,15 @@ def predict_all_atom(
 
 
 def draw_in_half_precision(
-    config: AlphaFold3Config, inputs: AlphaFold3Inputs, max_graphed_tokens: int | None
+    config: AlphaFold3Config, inputs: AlphaFold3Inputs, samples: int, max_graphed_tokens: int | None
 ) -> torch.Tensor:
-    """Draw two structures with half-precision operands; see `predict_all_atom`."""
+    """Draw structures with half-precision operands; see `predict_all_atom`."""
     network = deepcopy(all_atom_network(config))
     network.diffusion_module.use_half_precision()
     if max_graphed_tokens is not None:
         network = ParallelAlphaFold3(network, RankGroup(), max_graphed_tokens)
     trunk = network.trunk(inputs, SeededDraws(3), cycles=1)
-    return network.sample(inputs, trunk, SeededDraws(3), steps=2, samples=2)
+    return network.sample(inputs, trunk, SeededDraws(3), steps=2, samples=samples)
 
 
 def all_atom_peaks(tokens: int, atoms: int, elements: int) -> list[int]:
@@ -261,8 +261,8 @@ def copy_between_ranks(folder: Path, sizes: list[list[int]]) -> list[tuple[dict[
         used = []
         for residues in (101, 99):
             group.begin(residues)
-            used.append((group.use_copies, group.pieces, group.can_be_captured))
-        assert used == [(True, 4, False), (False, 1, True)]
+            used.append((group.pieces, group.can_be_captured))
+        assert used == [(4, False), (1, True)]
         copies = group.copies
         assert copies is not None
         waits, results = [], []
