@@ -15,7 +15,7 @@ parameters and features, and prints
   time that its computation waited. Communication outside of the stack is counted, too.
 
 --transfers says how several ranks exchange results: "default", as the commands do; "graphs", at once by NCCL,
-in CUDA graphs; "copies", in pieces by copy engines; "nccl", in pieces by NCCL. --launching pinned pins each
+in CUDA graphs; "at-once", without them; "copies", in pieces by copy engines. --launching pinned pins each
 process to one core, beside a process that is always busy. --tokens measures whole predictions of the all-atom
 network (on a GPU 4 cycles, 200 steps, 5 samples): "pass" means such a prediction, and blocks are those of the
 pairformer.
@@ -168,9 +168,9 @@ def measure(cases: list[Case], rank: int, results: Any) -> None:
             world_size=case.ranks,
             timeout=timedelta(minutes=5),
         )
-        limit = {"default": MAX_PAIRS_AT_ONCE, "graphs": sys.maxsize}.get(case.transfers, 0)
-        group = RecordingGroup(max_pairs_at_once=limit, captures=case.transfers == "graphs")
-        if on_gpu and case.transfers != "nccl" and (reason := group.open_copies(device)):
+        limits = {"default": MAX_PAIRS_AT_ONCE, "copies": 0}
+        group = RecordingGroup(max_pairs_at_once=limits.get(case.transfers, sys.maxsize))
+        if on_gpu and (reason := group.open_copies(device)):
             raise SystemExit(f"parallel: {reason}")
     found = []
     for case in cases:
@@ -265,11 +265,12 @@ def measure_network(
     features = random_features(case.residues, options.rows, options.extra)
     chunk = None
     if on_gpu:
-        size = PassSize.from_features(network, features, case.ranks, captures=case.transfers == "graphs")
+        size = PassSize.from_features(network, features, case.ranks)
         plan = plan_memory(config, size, torch.cuda.mem_get_info(device)[0])
         chunk = plan.chunk_elements
-        if isinstance(network, ParallelAlphaFold):
-            network.parallel_trunk.graphs_fit = plan.graphs
+        if group is not None and isinstance(network, ParallelAlphaFold):
+            chunk, fit = group.least([chunk, plan.graphs])
+            network.parallel_trunk.graphs_fit = bool(fit) and case.transfers != "at-once"
         torch.cuda.reset_peak_memory_stats()
     tensors = feature_tensors(features, 0, device)
 
@@ -352,7 +353,7 @@ def main() -> None:
     options = parse_options(
         __doc__, device=("cpu", "cuda"), ranks=[1, 2], residues=[64], network="model_3_ptm",
         precision=("bf16", "fp32"), blocks=[int], rows=16, extra=32, passes=3,
-        transfers=[("default", "graphs", "copies", "nccl")], launching=[("free", "pinned")], tokens=[int],
+        transfers=[("default", "graphs", "at-once", "copies")], launching=[("free", "pinned")], tokens=[int],
     )  # fmt: skip
     blocks = options.blocks or [model_config(options.network).evoformer.blocks]
     if len(blocks) > 2 or blocks != sorted(set(blocks)):

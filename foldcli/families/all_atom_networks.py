@@ -72,9 +72,7 @@ class AllAtomNetwork:
     def warm_up(self, residues: int, wait: Callable[[], None]) -> None:
         """Do nothing: the network has no kernels to compile."""
 
-    def shared(
-        self, group: RankGroup, predict_together: Callable[..., Samples] | None = None
-    ) -> "AllAtomNetwork":
+    def shared(self, group: RankGroup, predict_together: Callable[..., Samples]) -> "AllAtomNetwork":
         """Return the network as one of several ranks; see `SharedNetwork`."""
         return replace(self, model=ParallelAlphaFold3(self.model, group), predict_together=predict_together)
 
@@ -117,7 +115,7 @@ class AllAtomNetwork:
         raise OutOfMemory(f"{tokens} tokens, {shortage}; tried twice, in smaller parts the second time")
 
     def _plan(self, work: NetworkJob, memory: DeviceMemory) -> AllAtomMemoryPlan:
-        features, settings = work.sample.features, cast(Any, work.settings)
+        features, settings = self.arrays(work.sample), cast(Any, work.settings)
         rows, tokens = features["msa_mask"].shape[-2:]
         half = self.model.linear_z.weight.dtype == torch.bfloat16
         size = PredictionSize(

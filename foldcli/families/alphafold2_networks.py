@@ -71,7 +71,6 @@ class AlphaFold2Network:
     own_settings: Callable[[Any], PredictSettings]
     predict_together: "Callable[[AlphaFold2Network, NetworkJob], Prediction] | None" = None
     _started: bool = False
-    _slow: bool = False
 
     def start(self, work: NetworkJob, memory: DeviceMemory) -> Callable[[], tuple[Prediction, ...]]:
         """Start a job within the available memory; see `start_within`. Several ranks also finish it."""
@@ -84,9 +83,7 @@ class AlphaFold2Network:
         )
         return lambda: (self.refined(collect(), work.settings),)
 
-    def shared(
-        self, group: RankGroup, predict_together: Callable[..., Prediction] | None = None
-    ) -> "AlphaFold2Network":
+    def shared(self, group: RankGroup, predict_together: Callable[..., Prediction]) -> "AlphaFold2Network":
         """Return the network as one of several ranks; see `SharedNetwork`."""
         return replace(self, model=ParallelAlphaFold(self.model, group), predict_together=predict_together)
 
@@ -111,13 +108,14 @@ class AlphaFold2Network:
         """Run the passes of a job, without refinement; see `SharedNetwork`."""
         chunk_elements, graphs_fit = parts
         assert isinstance(self.model, ParallelAlphaFold)
-        self.model.parallel_trunk.graphs_fit = bool(graphs_fit)
-        prediction = predict(self.model, work.sample, self.recycling(work), work.progress, chunk_elements)
-        error = self.model.graph_error
-        if error and not self._slow and self.predict_together is not None:
-            logger.warning("no CUDA graphs, so several GPUs are slower: %s", error.splitlines()[0])
-            self._slow = True
-        return prediction
+        trunk = self.model.parallel_trunk
+        trunk.graphs_fit = bool(graphs_fit)
+        try:
+            return predict(self.model, work.sample, self.recycling(work), work.progress, chunk_elements)
+        finally:
+            # the next plan must find their memory free
+            if (error := trunk.release_graphs()) and trunk.group.rank == 0:
+                logger.warning("no CUDA graphs, so several GPUs are slower: %s", error.splitlines()[0])
 
     def recycling(self, work: NetworkJob) -> RecyclingSettings:
         """Return the settings of a job's recycling."""
@@ -350,7 +348,6 @@ def _pass_size(config: ModelConfig, settings: PredictSettings, residues: int, ra
         element_bytes=_ELEMENT_BYTES[settings.precision],
         in_place=settings.kernels == "fused",
         ranks=ranks,
-        graphs=ranks == 1,
         alignment_rows=0 if config.multimer is None else settings.max_seq + settings.max_extra_seq,
     )
 

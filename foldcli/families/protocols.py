@@ -102,7 +102,7 @@ class Network(Protocol):
 class SharedNetwork(Network, Protocol):
     """A loaded network that several processes, called ranks, can run together."""
 
-    def shared(self, group: Any, predict_together: Callable[..., Any] | None = None) -> "SharedNetwork":
+    def shared(self, group: Any, predict_together: Callable[..., Any]) -> "SharedNetwork":
         """Return the network as one of the ranks of a group (`RankGroup`).
 
         Args:

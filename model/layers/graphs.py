@@ -38,18 +38,17 @@ class GraphedModules:
 
     Graphs are used in inference mode, for tensors on a GPU and modules without hooks; otherwise the modules
     are called normally. A normal call is also needed for each module whose weights have not been prepared for
-    the kernels yet (`cuda.fused.weights.cached_weights`), and once for arguments of new shapes, to load the
-    kernels.
+    the kernels yet (`cuda.fused.weights.cached_weights`).
 
     Args:
         modules: modules that take tensors or None and may modify them, and return one tensor or a tuple.
         repeats: how often all modules are called.
         max_residues: length up to which graphs are used; None for MAX_GRAPH_RESIDUES.
-        share_error: returns the error of a capture, empty if it succeeded, or that of another process whose
-            modules communicate with these; either of them is a failed capture.
+        share_error: returns the error of a step of the capture, empty if it succeeded, or that of another
+            process whose modules communicate with these. Either of them ends the capture in all processes.
 
     Attributes:
-        error: the error of the last failed capture, or an empty string.
+        error: the error of the last failed capture since `release`, or an empty string.
     """
 
     def __init__(
@@ -68,7 +67,6 @@ class GraphedModules:
     def _reset(self, key: Any) -> None:
         self._key = key
         self._inputs: tuple[torch.Tensor | None, ...] = ()
-        self._kernels_loaded = False
         self._graph: torch.cuda.CUDAGraph | None = None
         self._result: Tensors = ()
 
@@ -79,31 +77,29 @@ class GraphedModules:
         """
         if not self._use_graphs(residues, tensors):
             self._reset(None)
-            result: Tensors = ()
-            for module in self.modules * self._repeats:
-                result = _as_tuple(module(*tensors))
-            return result
-        if self._shared is None:
-            self._shared = SharedModule(self.modules)
+            return self._call_modules(tensors)
         key = (planned_budget(), *(None if x is None else (x.shape, x.dtype) for x in tensors))
         if key != self._key:
             self._reset(key)
-        if not self._inputs:
-            self._inputs = tuple(None if x is None else x.clone() for x in tensors)
-        else:
-            for buffer, tensor in zip(self._inputs, tensors, strict=True):
-                if buffer is not None and tensor is not None:
-                    buffer.copy_(tensor)
-        failures = self._failures
-        result = ()
+        shared = self._shared = self._shared or SharedModule(self.modules)
+        graph = self._graph = self._graph or self._capture(shared, tensors)
+        if graph is None:
+            return self._call_modules(tensors)
+        self._set_inputs(tensors)
+        result: Tensors = ()
         for index in [*range(len(self.modules))] * self._repeats:
-            result = self._call(index, self._shared, may_capture=self._failures == failures)
+            if shared.load(index):
+                graph.replay()
+                result = self._result
+            else:
+                # its weights have changed
+                result = _as_tuple(self.modules[index](*self._inputs))
         return tuple(x.clone() for x in result)
 
     def release(self) -> None:
         """Release the graphs and all their memory, which other tensors can use then."""
         if self._shared is not None:
-            self._shared = None
+            self._shared, self.error = None, ""
             self._reset(None)
             # no new graph keeps the memory of these ones
             _capture_resources.cache_clear()
@@ -114,36 +110,46 @@ class GraphedModules:
         is_short = residues <= (self._max_residues or MAX_GRAPH_RESIDUES)
         return self.enabled and is_short and on_gpu and not has_hooks and torch.is_inference_mode_enabled()
 
-    def _call(self, index: int, shared: "SharedModule", may_capture: bool) -> Tensors:
-        """Replay a module or, if that is not possible yet, call it normally; return its result."""
-        if not shared.load(index):
-            return _as_tuple(self.modules[index](*self._inputs))
-        if self._kernels_loaded and may_capture and self._graph is None:
-            self._capture(shared.module)
-        if self._graph is not None:
-            self._graph.replay()
-            return self._result
-        result = _as_tuple(shared.module(*self._inputs))
-        if not self._kernels_loaded:
-            shared.find_prepared_tensors()
-            self._kernels_loaded = True
+    def _call_modules(self, tensors: Sequence[torch.Tensor | None]) -> Tensors:
+        """Call the modules normally; return the last one's tensors."""
+        result: Tensors = ()
+        for module in self.modules * self._repeats:
+            result = _as_tuple(module(*tensors))
         return result
 
-    def _capture(self, module: nn.Module) -> None:
-        """Capture a module; if that fails repeatedly, disable graphs."""
-        error = ""
+    def _set_inputs(self, tensors: Sequence[torch.Tensor | None]) -> None:
+        """Copy arguments to the tensors that the graph uses."""
+        if not self._inputs:
+            self._inputs = tuple(None if x is None else x.clone() for x in tensors)
+            return
+        for buffer, tensor in zip(self._inputs, tensors, strict=True):
+            if buffer is not None and tensor is not None:
+                buffer.copy_(tensor)
+
+    def _capture(
+        self, shared: "SharedModule", tensors: Sequence[torch.Tensor | None]
+    ) -> torch.cuda.CUDAGraph | None:
+        """Capture a module unless weights have to be prepared first; if that fails often, disable graphs.
+
+        Processes whose modules communicate take the same branches, because each knows the errors of all.
+        """
+        self._set_inputs(tensors)
+        # loads the kernels, and prepares what they need for these shapes
+        shared.module(*self._inputs)
+        if self._share_error("" if shared.is_prepared() else "weights have to be prepared"):
+            return None
+        graph, error = None, ""
         try:
-            device = next(x.device for x in self._inputs if x is not None)
-            with capturing(device) as graph:
-                self._result = _as_tuple(module(*self._inputs))
-            self._graph = graph
+            with capturing(next(x.device for x in self._inputs if x is not None)) as graph:
+                self._result = _as_tuple(shared.module(*self._inputs))
         except RuntimeError as failure:
             # includes lack of memory for the graph's own tensors; a normal call may still fit
             error = str(failure) or type(failure).__name__
         if error := self._share_error(error):
-            self._graph, self._result, self.error = None, (), error
+            graph, self._result, self.error = None, (), error
             self._failures += 1
             self.enabled = self._failures < MAX_FAILURES
+        return graph
 
 
 class GraphedFunction:
@@ -268,7 +274,7 @@ class SharedModule:
     those are copied too. If there is only one module, it is used directly, without copies.
 
     Attributes:
-        module: the module to call or capture after `load`.
+        module: the module to call or capture.
     """
 
     def __init__(self, modules: Sequence[nn.Module]) -> None:
@@ -278,12 +284,15 @@ class SharedModule:
         self._prepared_tensors: dict[tuple[int, str], Tensors] = {}
         self._copies: dict[int, _Copies] = {}
 
-    def find_prepared_tensors(self) -> None:
-        """Find the tensors that a normal call has prepared from the shared weights, for `load`."""
+    def is_prepared(self) -> bool:
+        """Return True if all modules have the prepared tensors that calls of the shared one have used."""
+        if len(self._weights) == 1:
+            return True
         prepared = prepared_tensors(self._shared_weights)
         if prepared.keys() != self._prepared_tensors.keys():
             self._prepared_tensors = prepared
             self._copies.clear()
+        return all(self._find_copies(index) is not None for index in range(len(self._weights)))
 
     def load(self, index: int) -> bool:
         """Copy the weights of a module, and the tensors prepared from them.
@@ -293,21 +302,27 @@ class SharedModule:
         """
         if len(self._weights) == 1:
             return True
+        copies = self._find_copies(index)
+        if copies is not None:
+            copies.make()
+        return copies is not None
+
+    def _find_copies(self, index: int) -> "_Copies | None":
+        """Return the copies that load a module; None if its weights have to be prepared first."""
         weights = self._weights[index]
         versions = [(x.data_ptr(), 0 if x.is_inference() else x._version) for x in weights]
         copies = self._copies.get(index)
         if copies is None or copies.versions != versions:
             prepared = prepared_tensors(weights)
             if not self._prepared_tensors.keys() <= prepared.keys():
-                return False
+                return None
             targets = [
                 *self._shared_weights,
                 *(x for key in self._prepared_tensors for x in self._prepared_tensors[key]),
             ]
             sources = [*weights, *(x for key in self._prepared_tensors for x in prepared[key])]
             copies = self._copies[index] = _Copies(versions, _by_dtype(targets, sources))
-        copies.make()
-        return True
+        return copies
 
 
 class _Copies:
@@ -363,11 +378,11 @@ def _as_tuple(result: torch.Tensor | Tensors) -> Tensors:
 
 @contextmanager
 def capturing(device: torch.device) -> Iterator[torch.cuda.CUDAGraph]:
-    """Capture what the context launches on a GPU as a graph; errors of the capture are RuntimeErrors."""
-    pool, stream, _ = _capture_resources(device)
-    stream.wait_stream(torch.cuda.current_stream(device))
-    graph = torch.cuda.CUDAGraph()
+    """Capture what the context launches on a GPU as a graph; all errors of the capture are RuntimeErrors."""
     try:
+        pool, stream, _ = _capture_resources(device)
+        stream.wait_stream(torch.cuda.current_stream(device))
+        graph = torch.cuda.CUDAGraph()
         with torch.cuda.stream(stream):
             # thread_local: other threads, such as one that copies features, may allocate during capture
             graph.capture_begin(pool=pool, capture_error_mode="thread_local")
@@ -375,10 +390,12 @@ def capturing(device: torch.device) -> Iterator[torch.cuda.CUDAGraph]:
                 yield graph
             finally:
                 graph.capture_end()
-    except RuntimeError:
+    except Exception as error:
         # the stream or the pool of a failed capture may be unusable
         _capture_resources.cache_clear()
-        raise
+        if isinstance(error, RuntimeError):
+            raise
+        raise RuntimeError(f"{type(error).__name__}: {error}") from error
 
 
 @cache

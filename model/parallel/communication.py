@@ -6,7 +6,7 @@ stream, not the CPU. A rank's own part of a result is copied on the current stre
 """
 
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -104,13 +104,11 @@ class RankGroup:
 
     The fewer pairs of residues a rank has, the more its speed depends on the number of launches. With few
     pairs, each result is exchanged at once by NCCL, whose transfers CUDA graphs can contain; with many, in
-    pieces that overlap with computation, by copy engines if possible. Graphs are off unless `captures` is
-    set: a rank without MSA rows would not capture when the others do.
+    pieces that overlap with computation, by copy engines if possible.
 
     Args:
         process_group: a group of torch.distributed; None is the default one.
         max_pairs_at_once: pairs of a rank up to which results are exchanged at once.
-        captures: replay blocks as CUDA graphs while results are exchanged at once; all ranks need MSA rows.
 
     Attributes:
         rank: index of this process.
@@ -118,25 +116,22 @@ class RankGroup:
         others: all other ranks.
         operations: number of operations that this rank has started, which shows its progress.
         copies: transfers by the GPUs' copy engines, or None if they are not possible.
-        pieces: number of pieces in which the current prediction exchanges a result.
-        use_copies: whether the current prediction uses `copies` instead of NCCL.
+        pieces: number of pieces in which the current prediction exchanges a result; several are copied, if
+            possible, and one is sent by NCCL.
     """
 
     def __init__(
         self,
         process_group: distributed.ProcessGroup | None = None,
         max_pairs_at_once: int = MAX_PAIRS_AT_ONCE,
-        *,
-        captures: bool = False,
     ) -> None:
         self._process_group, self._max_pairs_at_once = process_group, max_pairs_at_once
-        self._captures = captures
         self.rank = distributed.get_rank(process_group)
         self.size = distributed.get_world_size(process_group)
         self.others = [rank for rank in range(self.size) if rank != self.rank]
         self.operations = 0
         self.copies: PeerCopies | None = None
-        self.pieces, self.use_copies = PIECES, False
+        self.pieces = PIECES
         self._scarce_memory = False
 
     def __deepcopy__(self, memo: object) -> "RankGroup":
@@ -146,7 +141,7 @@ class RankGroup:
     @property
     def can_be_captured(self) -> bool:
         """True if blocks with their communication shall be replayed as CUDA graphs, on GPUs."""
-        return self._captures and self.pieces == 1
+        return self.pieces == 1
 
     def open_copies(self, device: torch.device) -> str:
         """Prepare to transfer tensors by the GPUs' copy engines; all ranks call this at the same time.
@@ -180,12 +175,15 @@ class RankGroup:
             self.pieces = PIECES
         if self.copies is not None:
             self.copies.release()
-            self.use_copies = self.pieces > 1
 
     def first_error(self, error: str) -> str:
         """Return the first error of a rank, or an empty string; all ranks call this at the same time."""
         errors = self._gather_objects(error)
         return next((f"rank {rank}: {text}" for rank, text in enumerate(errors) if text), "")
+
+    def least(self, values: Sequence[int]) -> list[int]:
+        """Return the least of the numbers of all ranks, each for itself; all call this at the same time."""
+        return [min(numbers) for numbers in zip(*self._gather_objects(values), strict=True)]
 
     def _gather_objects(self, value: Any) -> list[Any]:
         """Return the values of all ranks."""
@@ -222,7 +220,7 @@ class RankGroup:
         tensors = [*sent.values(), *received.values()]
         on_gpu = any(x.is_cuda for x in tensors)
         received_bytes = sum(x.nbytes for x in received.values())
-        if self.copies is not None and self.use_copies and on_gpu:
+        if self.copies is not None and self.pieces > 1 and on_gpu:
             wait_for_copies = self.copies.start(sent, received)
 
             def wait_and_keep(tensors: list[torch.Tensor] = tensors) -> None:

@@ -54,11 +54,6 @@ class ParallelAlphaFold(AlphaFold):
         )
         self.eval()
 
-    @property
-    def graph_error(self) -> str:
-        """The error of the last failed capture of CUDA graphs on any rank, or an empty string."""
-        return next((graphs.error for graphs in self.parallel_trunk.graphs if graphs.error), "")
-
     def run_pass(self, features: Features, previous: RecycledState) -> PassOutput:
         """Run trunk and structure module once; see `AlphaFold.run_pass` for the arguments."""
         representations = self.parallel_trunk(features, previous)

@@ -52,7 +52,7 @@ class ParallelTrunk:
 
     If the group's communication can be captured, blocks are replayed as CUDA graphs, without overlap between
     blocks. All ranks capture at the same time, after a normal call, in which NCCL connects them, and drop the
-    graphs if one of them fails. The graphs must be released before the group.
+    graphs if one of them fails. The graphs must be released before memory is planned, and before the group.
 
     Args:
         trunk: the trunk with its parameters.
@@ -76,6 +76,13 @@ class ParallelTrunk:
             )
             for blocks in (self._extra, self._evoformer)
         ]
+
+    def release_graphs(self) -> str:
+        """Release the graphs and their memory; return the error of the last failed capture, or nothing."""
+        error = next((graphs.error for graphs in self.graphs if graphs.error), "")
+        for graphs in self.graphs:
+            graphs.release()
+        return error
 
     def __call__(self, features: Features, previous: RecycledState) -> ShardedRepresentations:
         """Compute this rank's part of the representations.
@@ -161,8 +168,7 @@ class ParallelTrunk:
         keep_msa: bool = True,
     ) -> tuple[torch.Tensor | None, torch.Tensor]:
         """Run a stack, as graphs if possible; see `run_stack`."""
-        if not (self.graphs_fit and self.group.can_be_captured):
-            graphs.release()
+        if not (self.graphs_fit and self.group.can_be_captured and graphs.enabled):
             return run_stack(blocks, shard, msa, pair, keep_msa=keep_msa)
         sequences = pair.new_empty(shard.sequences.total, 0)
         rows, pair = graphs(pair.shape[1], msa.wait(), pair, shard.mask, shard.pair.whole_mask, sequences)

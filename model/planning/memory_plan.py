@@ -65,22 +65,19 @@ class PassSize:
 
     @classmethod
     def from_features(
-        cls,
-        network: AlphaFold,
-        features: Mapping[str, np.ndarray],
-        ranks: int = 1,
-        *,
-        captures: bool = False,
+        cls, network: AlphaFold, features: Mapping[str, np.ndarray], ranks: int = 1
     ) -> "PassSize":
         """Return the sizes of a network's passes, given the features that `recycling.predict` takes.
 
-        For `captures` see `RankGroup`.
+        Args:
+            network: the network.
+            features: the features.
+            ranks: number of ranks.
         """
         shared: dict[str, Any] = {
             "element_bytes": network.evoformer.single_activations.bias.element_size(),
             "in_place": network.kernels.fused,
             "ranks": ranks,
-            "graphs": ranks == 1 or captures,
         }
         if (multimer := network.config.multimer) is not None:
             alignment, residues = features["msa"].shape

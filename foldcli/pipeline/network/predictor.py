@@ -8,18 +8,14 @@ from functools import partial
 from itertools import pairwise
 from typing import Any, cast
 
-import torch
-
 from foldcli.families.base import AnyFamily
 from foldcli.families.protocols import Network, NetworkJob, SharedNetwork
 from foldcli.families.registry import family_of
-from foldcli.families.settings import Job, JobSettings, NetworkOptions, Source
+from foldcli.families.settings import Job, JobSettings, Source
 from foldcli.logs import log_time_since_start, logger
 from foldcli.outputs.model_files import ModelOrigin
-from foldcli.params.parameters import UNTRAINED
-from foldcli.pipeline.network.device import NetworkMemory, choose_device, set_up_device
+from foldcli.pipeline.network.device import NetworkMemory
 from foldcli.pipeline.network.kernels import KernelCompilation
-from foldcli.pipeline.network.start import Startup
 from foldcli.pipeline.processes.background import run_in_background
 from foldcli.progress import Progress
 from model.errors import OutOfMemory
@@ -28,28 +24,6 @@ from model.prediction import Prediction
 
 # seconds that the end of a process waits for the GPU's preparation
 _WARM_UP_GRACE = 5.0
-
-
-def create_predictor(options: NetworkOptions, startup: Startup, threads: int) -> "Predictor":
-    """Create the predictor of a run on the device that the options name.
-
-    Args:
-        options: options of the network.
-        startup: from `foldcli.pipeline.network.start.start`.
-        threads: CPU threads of torch.
-
-    Raises:
-        MissingError: the GPU, its bf16 or the requested kernels do not exist.
-    """
-    family = family_of(startup.sources[0])
-    if not family.has_network:
-        return Predictor(startup.sources, options.predict, NetworkMemory("cpu"))
-    torch.set_num_threads(threads)
-    device = choose_device(options.device)
-    memory, settings = set_up_device(options, device, options.gpus_per_target)
-    if any(source.is_untrained for source in startup.sources):
-        logger.warning("%s", UNTRAINED)
-    return Predictor(startup.sources, settings, memory, startup.arrays, startup.compilation, startup.networks)
 
 
 @dataclass(frozen=True)
@@ -193,20 +167,27 @@ class RankPredictor(Predictor):
     def warm_up(self, source: Source) -> None:
         """Do nothing, because all ranks run each pass together."""
 
-    def network(self, source: Source) -> Network:
+    def network(self, source: Source) -> SharedNetwork:
         """Return the network of a model, loading it at the first call; see `Predictor.network`."""
         if source not in self._networks:
             network = cast(SharedNetwork, super().network(source))
             self._networks[source] = network.shared(self.group, self._predict_together)
-        return self._networks[source]
+        return cast(SharedNetwork, self._networks[source])
+
+    def predict_received(self, job: Job, arrays: Any) -> None:
+        """Take part in a job of rank 0, given the arrays of its sample."""
+        work = NetworkJob("", job, arrays, self.settings, lambda done, total: None)
+        self._predict_together(self.network(job.source), work)
 
     def _predict_together(self, network: SharedNetwork, work: NetworkJob) -> Any:
-        """Run a job on all ranks; see `SharedNetwork.shared`."""
+        """Run a job on all ranks; see `SharedNetwork.shared`.
+
+        Raises:
+            OutOfMemory: the job does not fit into the memory of a rank; raised on all of them.
+        """
         plan = network.plan_parts(work, self.memory)
         # the ranks may have different free memory, but must do the same
-        planned = torch.tensor([[*plan.parts, plan.fits]])
-        gathered = self.group.gather(planned, self.group.shards(self.group.size), "plan").wait()
-        *parts, fits = gathered.amin(dim=0).tolist()
+        *parts, fits = self.group.least([*plan.parts, plan.fits])
         if not fits:
             raise OutOfMemory(f"{plan.text} of each of several devices")
         if self.group.rank == 0:

@@ -8,20 +8,19 @@ import json
 import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import cast
 
 import numpy as np
 import torch
 
 from foldcli.errors import ExitCode, describe
-from foldcli.families.protocols import NetworkJob, SharedNetwork
-from foldcli.families.registry import check_parameters, family_of, find_family
+from foldcli.families.registry import check_parameters, find_family
 from foldcli.families.settings import Job, JobSettings, NetworkOptions, Source
 from foldcli.fingerprints import fingerprint
 from foldcli.logs import logger
 from foldcli.pipeline.network.device import NetworkMemory, choose_rank_device, set_up_device
+from foldcli.pipeline.network.predictor import RankPredictor
 from foldcli.process_state import set_triton_cache_folder
 from foldcli.version import VERSION
 from model.errors import OutOfMemory, RankMismatch
@@ -52,7 +51,6 @@ class RankJob:
 
     source: int
     seed: int
-    parts: list[int]
     arrays: Mapping[str, tuple[Sequence[int], str]]
 
     def broadcast(self, group: RankGroup, features: Mapping[str, np.ndarray] | None) -> dict[str, np.ndarray]:
@@ -98,19 +96,14 @@ def serve_rank(options: NetworkOptions, threads: int, assignment: RankAssignment
     except RankMismatch as error:
         logger.debug("%s", error)
         return ExitCode.MISSING
-    networks: dict[Source, SharedNetwork] = {}
+    predictor = RankPredictor(sources, settings, memory, session.group)
     with ending_all_on_failure(session):
         while (text := session.next_job()) is not None:
             job = RankJob(**json.loads(text))
-            source = sources[job.source]
-            with session.predicting():
+            # rank 0 reports targets that do not fit
+            with suppress(OutOfMemory), session.predicting():
                 features = job.broadcast(session.group, None)
-                if source not in networks:
-                    network = family_of(source).load(source, settings, memory.device, None)
-                    # families whose networks cannot be shared are refused before (`Family.unshared`)
-                    networks[source] = cast("SharedNetwork", network).shared(session.group)
-                work = NetworkJob("", Job(source, job.seed, ""), features, settings, lambda done, total: None)
-                networks[source].predict(work, job.parts)
+                predictor.predict_received(Job(sources[job.source], job.seed, ""), features)
     session.close()
     return ExitCode.DONE
 
@@ -155,9 +148,14 @@ def join_ranks(
 
 @contextmanager
 def ending_all_on_failure(session: RankSession) -> Iterator[None]:
-    """End all ranks if the block raises an error, and report the reason of the rank that has failed first."""
+    """End all ranks if the block raises an error, and report the reason of the rank that has failed first.
+
+    OutOfMemory is different: it is raised before a prediction, on all ranks.
+    """
     try:
         yield
+    except OutOfMemory:
+        raise
     except torch.OutOfMemoryError as error:
         session.report(f"not enough memory: {str(error).partition('. ')[0]}")
         session.wait_for_failure(_BLAME_SECONDS)

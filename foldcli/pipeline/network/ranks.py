@@ -1,8 +1,7 @@
 """Predictions that several processes, called ranks, compute together (`--gpus-per-target`, torchrun).
 
-Rank 0 alone reads, plans and writes. For each job it sends the sampled features to the other ranks, and all
-ranks run the passes together. Rank 0 starts the others (`network.rank_processes`) unless torchrun
-has.
+Rank 0 alone reads and writes. For each job it sends the sampled features to the other ranks, and all ranks
+plan and run the passes together. Rank 0 starts the others (`network.rank_processes`) unless torchrun has.
 """
 
 import json
@@ -12,17 +11,16 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
+import torch
+
 from foldcli.errors import ExitCode, Terminated
 from foldcli.families.protocols import NetworkJob, SharedNetwork
+from foldcli.families.registry import family_of
 from foldcli.families.settings import JobSettings, NetworkOptions
 from foldcli.logs import logger
 from foldcli.params.parameters import UNTRAINED
-from foldcli.pipeline.network.device import NetworkMemory, choose_rank_device
-from foldcli.pipeline.network.predictor import (
-    Predictor,
-    RankPredictor,
-    create_predictor,
-)
+from foldcli.pipeline.network.device import NetworkMemory, choose_device, choose_rank_device, set_up_device
+from foldcli.pipeline.network.predictor import Predictor, RankPredictor
 from foldcli.pipeline.network.rank_processes import RankProcesses, assignment_on_this_host
 from foldcli.pipeline.network.rank_server import (
     KINDS_KEY,
@@ -32,13 +30,9 @@ from foldcli.pipeline.network.rank_server import (
     join_ranks,
 )
 from foldcli.pipeline.network.start import Startup
-from model.errors import OutOfMemory, RankMismatch
+from model.errors import RankMismatch
 from model.parallel.rank_assignment import RankAssignment
-from model.parallel.session import (
-    RankFailure,
-    RankSession,
-    connect,
-)
+from model.parallel.session import RankFailure, RankSession, connect
 from msa.base.errors import MissingError
 from msa.base.services.service import exit_reason
 
@@ -64,20 +58,16 @@ class RankedPredictor(RankPredictor):
         self._session, self._processes = session, processes
 
     def _predict_together(self, network: SharedNetwork, work: NetworkJob) -> Any:
-        plan, arrays = network.plan_parts(work, self.memory), network.arrays(work.sample)
-        if not plan.fits:
-            raise OutOfMemory(plan.text)
-        logger.debug("%s: %s on each of %d devices", work.name, plan.text, self.memory.ranks)
+        arrays = network.arrays(work.sample)
         rank_job = RankJob(
             self.sources.index(work.job.source),
             work.job.seed,
-            plan.parts,
             {name: (x.shape, x.dtype.str) for name, x in arrays.items()},
         )
         with ending_all_on_failure(self._session), self._session.predicting():
             self._session.announce(json.dumps(asdict(rank_job)))
             rank_job.broadcast(self.group, arrays)
-            return network.predict(work, plan.parts)
+            return super()._predict_together(network, work)
 
     def close(self) -> None:
         """End the other ranks."""
@@ -126,6 +116,28 @@ def open_predictor(
         raise
     finally:
         close()
+
+
+def create_predictor(options: NetworkOptions, startup: Startup, threads: int) -> Predictor:
+    """Create the predictor of a run on the device that the options name.
+
+    Args:
+        options: options of the network.
+        startup: from `foldcli.pipeline.network.start.start`.
+        threads: CPU threads of torch.
+
+    Raises:
+        MissingError: the GPU, its bf16 or the requested kernels do not exist.
+    """
+    family = family_of(startup.sources[0])
+    if not family.has_network:
+        return Predictor(startup.sources, options.predict, NetworkMemory("cpu"))
+    torch.set_num_threads(threads)
+    device = choose_device(options.device)
+    memory, settings = set_up_device(options, device, options.gpus_per_target)
+    if any(source.is_untrained for source in startup.sources):
+        logger.warning("%s", UNTRAINED)
+    return Predictor(startup.sources, settings, memory, startup.arrays, startup.compilation, startup.networks)
 
 
 def create_ranked_predictor(

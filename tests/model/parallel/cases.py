@@ -1,6 +1,5 @@
 """Functions that the ranks of a test group call; see `tests.rank_processes`."""
 
-import gc
 import os
 import signal
 import subprocess
@@ -83,7 +82,7 @@ def predict_with_graphs(config: ModelConfig, samples: list[dict[str, np.ndarray]
     device = torch.device("cuda", distributed.get_rank())
     torch.cuda.set_device(device)
     process_group = distributed.new_group(backend="nccl")
-    groups, found = [RankGroup(process_group, most, captures=True) for most in (0, MAX_PAIRS_AT_ONCE)], []
+    groups, found = [RankGroup(process_group, most) for most in (0, MAX_PAIRS_AT_ONCE)], []
     networks = [
         ParallelAlphaFold(build_network(config, random_parameters(config), device, kernels="fused"), group)
         for group in groups
@@ -92,8 +91,7 @@ def predict_with_graphs(config: ModelConfig, samples: list[dict[str, np.ndarray]
         found.append(tuple(predict(x, features, RecyclingSettings(3)).atom_positions for x in networks))
     found.append(tuple(x._graph is not None for x in networks[1].parallel_trunk.graphs))
     # a group cannot end before the graphs that communicate in it
-    del networks
-    gc.collect()
+    networks[1].parallel_trunk.release_graphs()
     distributed.destroy_process_group(process_group)
     return found
 
@@ -137,15 +135,15 @@ def predict_all_atom(
 
 
 def draw_in_half_precision(
-    config: AlphaFold3Config, inputs: AlphaFold3Inputs, max_graphed_tokens: int | None
+    config: AlphaFold3Config, inputs: AlphaFold3Inputs, samples: int, max_graphed_tokens: int | None
 ) -> torch.Tensor:
-    """Draw two structures with half-precision operands; see `predict_all_atom`."""
+    """Draw structures with half-precision operands; see `predict_all_atom`."""
     network = deepcopy(all_atom_network(config))
     network.diffusion_module.use_half_precision()
     if max_graphed_tokens is not None:
         network = ParallelAlphaFold3(network, RankGroup(), max_graphed_tokens)
     trunk = network.trunk(inputs, SeededDraws(3), cycles=1)
-    return network.sample(inputs, trunk, SeededDraws(3), steps=2, samples=2)
+    return network.sample(inputs, trunk, SeededDraws(3), steps=2, samples=samples)
 
 
 def all_atom_peaks(tokens: int, atoms: int, elements: int) -> list[int]:
@@ -263,8 +261,8 @@ def copy_between_ranks(folder: Path, sizes: list[list[int]]) -> list[tuple[dict[
         used = []
         for residues in (101, 99):
             group.begin(residues)
-            used.append((group.use_copies, group.pieces, group.can_be_captured))
-        assert used == [(True, 4, False), (False, 1, False)]
+            used.append((group.pieces, group.can_be_captured))
+        assert used == [(4, False), (1, True)]
         copies = group.copies
         assert copies is not None
         waits, results = [], []

@@ -13,7 +13,7 @@ BYTES = 2**16
 class HostStream:
     """A stream on which all work is done at once."""
 
-    cuda_stream = 0
+    cuda_stream, device = 0, "cpu"
 
     def __init__(self, *_: Any, **__: Any) -> None:
         pass
@@ -23,6 +23,9 @@ class HostStream:
 
     def synchronize(self) -> None:
         """Wait for all work."""
+
+    def wait_stream(self, stream: "HostStream") -> None:
+        """Wait for all work of another stream."""
 
     def wait_event(self, event: None) -> None:
         """Wait for an event that has happened."""

@@ -83,12 +83,15 @@ def test_equal_to_one_process(
             assert torch.linalg.norm(value - reference) <= RELATIVE * torch.linalg.norm(reference) + 1e-6
 
 
-@pytest.mark.parametrize("ranks", [2], indirect=True)
+@pytest.mark.parametrize("samples", [1, 2, 5])
 @pytest.mark.parametrize("max_graphed_tokens", [0, 7], ids=["tokens", "samples"])
-def test_half_precision_is_that_of_one_process(ranks: RankProcesses, max_graphed_tokens: int) -> None:
+def test_half_precision_is_that_of_one_process(
+    ranks: RankProcesses, max_graphed_tokens: int, samples: int
+) -> None:
     inputs = random_inputs(7, 1, masked=True)
-    expected = cases.draw_in_half_precision(tiny_all_atom(), inputs, None)
-    for found in ranks.call(cases.draw_in_half_precision, tiny_all_atom(), inputs, max_graphed_tokens):
+    arguments = tiny_all_atom(), inputs, samples
+    expected = cases.draw_in_half_precision(*arguments, None)
+    for found in ranks.call(cases.draw_in_half_precision, *arguments, max_graphed_tokens):
         assert torch.linalg.norm(found - expected) < 1e-3 * torch.linalg.norm(expected)
 
 

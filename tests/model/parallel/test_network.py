@@ -105,9 +105,9 @@ def test_bfloat16_is_as_exact_as_in_one_process(
 @pytest.mark.gpu
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
 def test_graphs_with_communication_predict_the_same(tiny_config: ModelConfig, make_features: Any) -> None:
-    # of two lengths, and of numbers of rows that give rank 0 the same shapes
-    sizes = [(40, 8), (40, 7), (57, 8), (40, 8)]
-    samples = [make_features(residues=n, iterations=4, rows=rows, extra=6) for n, rows in sizes]
+    # of two lengths, numbers of rows that give rank 0 the same shapes, and none for rank 1
+    sizes = [(40, 1), (40, 8), (40, 7), (57, 8), (40, 8)]
+    samples = [make_features(residues=n, iterations=4, rows=rows, extra=rows) for n, rows in sizes]
     pair = RankProcesses(2)
     try:
         for *positions, captured in pair.call(cases.predict_with_graphs, tiny_config, samples):

@@ -3,7 +3,7 @@
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,14 +11,17 @@ import torch
 
 from benchmarks.random_parameters import random_parameters
 from foldcli.families.alphafold2_networks import AlphaFold2Network
+from foldcli.families.protocols import NetworkJob
 from foldcli.families.registry import family_of
-from foldcli.families.settings import Job
+from foldcli.families.settings import Job, PredictSettings
 from foldcli.params.parameters import ParameterSource
 from foldcli.pipeline.network.device import NetworkMemory
 from foldcli.pipeline.network.device_workers import WorkerSettings
 from foldcli.pipeline.network.predictor import PredictedSample, Predictor, RankPredictor
 from foldcli.progress import Progress
 from model.checkpoints.alphafold2 import build_network
+from model.errors import OutOfMemory
+from model.parallel.communication import RankGroup
 
 # enough for targets of up to 20 residues on one device, and of 60 on two
 MAX_MEMORY = 10 << 20
@@ -104,6 +107,29 @@ class TinyWorkerSettings(WorkerSettings):
         """Return the memory of the device."""
         own = super().memory()
         return TinyMemory("cpu", MAX_MEMORY, own.ranks, own.strict)
+
+
+class PlannedNetwork(AlphaFold2Network):
+    """A network whose predictions are the parts in which they would run."""
+
+    def predict(self, work: NetworkJob, parts: Sequence[int]) -> Any:
+        """Return the parts."""
+        return parts
+
+
+def plan_together(limits: list[int], sample: dict[str, Any]) -> Any:
+    """Return the parts of a job with these bytes of memory for the ranks, or the error."""
+    group, settings = RankGroup(), PredictSettings(num_recycles=0)
+    source = ParameterSource(1, "model_1_ptm", None)
+    config = source.config.with_blocks(1, 1)
+    network = PlannedNetwork(build_network(config, random_parameters(config)), family_of(source).own_settings)
+    memory = TinyMemory("cpu", limits[group.rank], group.size, strict=True)
+    predictor = RankPredictor([source], settings, memory, group)
+    work = NetworkJob("a", Job(source, 0, "tag"), sample, settings, lambda done, total: None)
+    try:
+        return predictor._predict_together(network, work)
+    except OutOfMemory as error:
+        return str(error)
 
 
 def tiny_workers(predictor: Predictor, count: int) -> tuple[WorkerSettings, ...]:
