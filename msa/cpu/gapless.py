@@ -74,19 +74,19 @@ def _emit_block(
     builder: ir.IRBuilder, bits: int, stripes: int, arguments: list[ir.Value], threshold: ir.Value | None
 ) -> ir.Value:
     """Emit the loop over a target's residues for a block of stripes; return the result of `_block`."""
-    profile, rows, codes, length, period, repeats, start = arguments
+    profile, rows, residues, offset, length, period, repeats, start = arguments
     v = Vectors(builder, bits, vector_lanes(bits))
     zero, step = ir.Constant(I64, 0), ir.Constant(I64, v.bytes)
     scores = [v.variable(v.constant(v.lowest)) for _ in range(stripes)]
     # so few comparisons would wait for those of the previous residue
-    residues = 2 if threshold is not None and stripes <= 2 else 1
+    turns = 2 if threshold is not None and stripes <= 2 else 1
     # several chains of maxima or masks: with one, each would wait for the previous one
     if threshold is None:
         best = [v.variable(v.constant(v.lowest)) for _ in range(min(2, stripes))]
     else:
         limit = v.splat(builder.trunc(threshold, v.element))
-        best = [v.variable(v.mask()) for _ in range(stripes * residues)]
-    code_pointer = builder.inttoptr(codes, ir.IntType(8).as_pointer())
+        best = [v.variable(v.mask()) for _ in range(stripes * turns)]
+    code_pointer = builder.inttoptr(builder.add(residues, offset), ir.IntType(8).as_pointer())
     row_pointer = builder.inttoptr(rows, I64.as_pointer())
     done = cgutils.alloca_once_value(builder, zero)
     stripe = cgutils.alloca_once_value(builder, start)
@@ -114,12 +114,11 @@ def _emit_block(
             else:
                 builder.store(builder.and_(builder.load(chain), v.is_less(score, limit)), chain)
 
-    turns = builder.udiv(count, ir.Constant(I64, residues))
-    with cgutils.for_range(builder, turns) as loop:
-        for turn in range(residues):
-            index = builder.mul(loop.index, ir.Constant(I64, residues))
+    with cgutils.for_range(builder, builder.udiv(count, ir.Constant(I64, turns))) as loop:
+        for turn in range(turns):
+            index = builder.mul(loop.index, ir.Constant(I64, turns))
             add_residue(builder.add(index, ir.Constant(I64, turn)), turn)
-    if residues == 2:
+    if turns == 2:
         with builder.if_then(builder.trunc(count, ir.IntType(1))):
             add_residue(builder.sub(count, ir.Constant(I64, 1)), 0)
     # a short query is one block; one of a longer query's blocks may have as many stripes
@@ -140,14 +139,17 @@ def _emit_block(
     return builder.zext(builder.not_(v.is_full(mask)), I64)
 
 
-def _block_typing(typingctx, profile, rows, codes, length, period, repeats, start, stripes, threshold):  # type: ignore[no-untyped-def]
+def _block_typing(  # type: ignore[no-untyped-def]
+    typingctx, profile, rows, residues, offset, length, period, repeats, start, stripes, threshold
+):
     """Define an intrinsic that scores or tests a target on the registers that begin at these stripes.
 
     Args:
         typingctx: numba's typing context.
         profile: int8 or int16 [letters, width], 2-D; the dtype is that of the scores.
         rows: int64 [256], byte offset in the profile of each residue byte's row.
-        codes: uint8 [target length], residue bytes.
+        residues: uint8, residue bytes of the database.
+        offset: intp, offset in `residues` of the target.
         length: intp, the target's length ≥ 1.
         period: intp, stripes after which the registers are rotated.
         repeats: intp, how often the profile contains each stripe.
@@ -161,7 +163,7 @@ def _block_typing(typingctx, profile, rows, codes, length, period, repeats, star
     """
     tests = not isinstance(threshold, types.NoneType)
     last = types.intp if tests else types.none
-    signature = types.int64(profile, rows, codes, *[types.intp] * 5, last)
+    signature = types.int64(profile, rows, residues, *[types.intp] * 6, last)
 
     def codegen(
         context: BaseContext, builder: ir.IRBuilder, signature: Signature, arguments: list[ir.Value]
@@ -172,13 +174,13 @@ def _block_typing(typingctx, profile, rows, codes, length, period, repeats, star
         after = builder.append_basic_block("after")
         largest = _MAX_TESTED_STRIPES if tests else _MAX_STRIPES[bits]
         blocks = [builder.append_basic_block(f"stripes{n}") for n in range(1, largest + 1)]
-        switch = builder.switch(arguments[7], blocks[-1])
+        switch = builder.switch(arguments[8], blocks[-1])
         for n, target in enumerate(blocks, 1):
             if n < len(blocks):
                 switch.add_case(ir.Constant(I64, n), target)
             builder.position_at_end(target)
-            threshold = arguments[8] if tests else None
-            builder.store(_emit_block(builder, bits, n, [*addresses, *arguments[3:7]], threshold), result)
+            threshold = arguments[9] if tests else None
+            builder.store(_emit_block(builder, bits, n, [*addresses, *arguments[3:8]], threshold), result)
             builder.branch(after)
         builder.position_at_end(after)
         return builder.load(result)
@@ -190,12 +192,14 @@ _block: Any = intrinsic(_block_typing)
 
 
 @kernel
-def _reaches(profile, rows, codes, period, stripes, threshold):  # type: ignore[no-untyped-def]
+def _reaches(profile, rows, residues, offset, length, period, stripes, threshold):  # type: ignore[no-untyped-def]
     """Return whether a target's score is at least the threshold, 1 to 255; the profile has bytes."""
     blocks, done = -(-stripes // _MAX_TESTED_STRIPES), 0
     for b in range(blocks):
         share = (b + 1) * stripes // blocks - done
-        if _block(profile, rows, codes, len(codes), period, period // stripes, done, share, threshold - 128):
+        if _block(
+            profile, rows, residues, offset, length, period, period // stripes, done, share, threshold - 128
+        ):
             return True
         done += share
     return False
@@ -227,7 +231,6 @@ def _score_targets(  # type: ignore[no-untyped-def]
     for t in indices:
         best = -zero
         if lengths[t]:
-            codes = residues[offsets[t] : offsets[t] + lengths[t]]
             # a test takes about half as long as a score, so that it saves nothing if most targets pass
             if len(limits) and 2 * reached <= tested + _MIN_TESTED:
                 # targets are sorted by length
@@ -236,7 +239,9 @@ def _score_targets(  # type: ignore[no-untyped-def]
                 while threshold < len(limits) - 1 and limits[threshold] < lengths[t]:
                     threshold += 1
                 tested += 1
-                if threshold and not _reaches(profile, rows, codes, period, stripes, threshold):
+                if threshold and not _reaches(
+                    profile, rows, residues, offsets[t], lengths[t], period, stripes, threshold
+                ):
                     scores[t] = 0
                     continue
                 reached += 1
@@ -244,7 +249,18 @@ def _score_targets(  # type: ignore[no-untyped-def]
             for b in range(blocks):
                 # blocks are as equal as possible: a small last block would be mostly overhead
                 share = (b + 1) * stripes // blocks - done
-                score = _block(profile, rows, codes, len(codes), period, period // stripes, done, share, None)
+                score = _block(
+                    profile,
+                    rows,
+                    residues,
+                    offsets[t],
+                    lengths[t],
+                    period,
+                    period // stripes,
+                    done,
+                    share,
+                    None,
+                )
                 best = max(best, score)
                 done += share
         scores[t] = best + zero

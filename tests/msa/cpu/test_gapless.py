@@ -280,7 +280,7 @@ def test_inner_loop_of_tests_has_no_maxima() -> None:
     """Check that the compiler does not combine several comparisons into one of a maximum."""
     fresh = numba.njit(nogil=True)(gapless._reaches.compiled().py_func)
     striped = gapless._StripedProfile.from_profile(query_profile(encode("A" * 300)), 8)
-    assert not fresh(striped.scores, striped.rows, encode("CDEF"), striped.period, striped.stripes, 30)
+    assert not fresh(striped.scores, striped.rows, encode("CDEF"), 0, 4, striped.period, striped.stripes, 30)
     adds, maxima, comparisons = vector_instructions(fresh)
     assert len(adds) == len(comparisons) >= sum(range(gapless._MAX_TESTED_STRIPES + 1))
     assert not maxima
