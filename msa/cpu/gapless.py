@@ -14,9 +14,10 @@ its stripes several times, each time one lane further. The rows after the query'
 lowest score, which resets a lane to zero. Registers are independent, so that a query of any length is
 processed in blocks of as many stripes as fit in the registers, each block over the whole target.
 
-**Most targets need no score.** The filter drops targets with low scores for their lengths. With AVX-512, a
-masked comparison with the lowest score that passes replaces the maximum: it runs on a port that additions do
-not use, and all cells that stayed below share one bit per lane. Targets that reach it are scored.
+**Most targets need no score**, because only scores that pass the filter are used. With AVX-512, each target
+is first tested: a masked comparison with the lowest score that passes for its length replaces the maximum.
+Additions and maxima run on one port of an Intel core and comparisons on another, so that a test takes about
+half as long. Only targets that reach the threshold are scored.
 
 Scores up to 254 fit in bytes. A target that reaches 255 is scored again in 16 bits, and one that reaches
 65,535 again in 64 bits. Masked residues score as X.
@@ -52,13 +53,13 @@ from msa.database.sequence_arrays import SequenceArrays
 _MAX_STRIPES = {8: 16 if vector_registers() == 32 else 12, 16: 8}
 """Stripes of the largest block, by number of bits of a score; other registers hold maxima and the profile."""
 _MAX_TESTED_STRIPES = 7
-"""The same for comparisons, each of which has one of the mask registers."""
+"""Stripes of the largest block that is tested; each has a mask register."""
 _HAS_MASKS = vector_bytes() == 64
 _MIN_RUN = 16
 """Minimum number of residues between two rotations if a query has few stripes."""
 _CACHE_LINE = 64
 _MIN_TESTED = 16
-"""Number of targets after which tests may turn out not to be worthwhile."""
+"""Number of targets that are tested before tests may end because too many targets pass."""
 _NO_LIMITS = np.empty(0, np.int32)
 _CHUNK_CELLS = 2**28
 """Cells per chunk of work; a chunk takes a few milliseconds."""
@@ -78,7 +79,7 @@ def _emit_block(
     v = Vectors(builder, bits, vector_lanes(bits))
     zero, step = ir.Constant(I64, 0), ir.Constant(I64, v.bytes)
     scores = [v.variable(v.constant(v.lowest)) for _ in range(stripes)]
-    # so few comparisons would wait for those of the previous residue
+    # the comparisons of one or two stripes would wait for those of the previous residue, in the same masks
     turns = 2 if threshold is not None and stripes <= 2 else 1
     # several chains of maxima or masks: with one, each would wait for the previous one
     if threshold is None:
@@ -231,7 +232,7 @@ def _score_targets(  # type: ignore[no-untyped-def]
     for t in indices:
         best = -zero
         if lengths[t]:
-            # a test takes about half as long as a score, so that it saves nothing if most targets pass
+            # a test takes half as long as a score or more: it saves nothing if half of the targets pass
             if len(limits) and 2 * reached <= tested + _MIN_TESTED:
                 # targets are sorted by length
                 while threshold and limits[threshold - 1] >= lengths[t]:
