@@ -1,37 +1,24 @@
-"""The build of a database of billions of residues, and searches that stream it from disk.
+"""Searches of databases of many millions of sequences, streamed from disk.
 
-    python benchmarks/search_scale.py FASTA [--residues 1e10] [--queries 100] [--device cuda]
-        [--gpu-memory 4G] [--threads 16] [--folder FOLDER] [--keep]
+    python benchmarks/search_scale.py FASTA --sequences 30e6 60e6 [--queries 100] [--device cuda]
+        [--gpu-memory 4G] [--threads 16] [--folder FOLDER] [--mmseqs]
 
-`foldcli createdb` reads a stream of mutated copies of the FASTA file (benchmarks/large_fasta.py). Then three
-searches with queries from the file run in processes of their own: one is killed (SIGKILL) once its first
-queries are finished, the same command continues it, and an uninterrupted one is timed, with the database out
-of the page cache. The tables must be equal byte for byte.
+Searches databases of these sizes (mutated copies of the sequences of the FASTA file) for alignments, in three
+iterations, and prints seconds per query, disk and peaks of memory: of the host without file pages, which the
+system takes back when it needs them, and of the GPU. Prints what 300 million sequences would take if all grew
+as between the last two sizes. `--mmseqs`, for small databases, also runs MMseqs2 as ColabFold does on a CPU,
+and prints the rows of both and their Neff (rows weighted by the number of rows at 80 % identity).
 
-The output lists the speed of the build; the limits of the disk (direct reads) and of the link to the GPU
-(pinned copies); the time of the search next to the times that these limits allow; and peaks of memory: of the
-host without file pages, which the system takes back when it needs them, and of the GPU. The disk needs 2.8
-bytes per residue, and the input is not stored.
-
-    python benchmarks/search_scale.py FASTA --sequences 30e6 60e6 [--mmseqs]
-
-instead searches databases of these sizes (`large_fasta.write_database`) for alignments, in three iterations,
-and prints seconds per query, disk and memory, and what 300 million sequences would take if all grew as
-between the last two sizes. `--mmseqs`, for small databases, also runs MMseqs2 as ColabFold does on a CPU, and
-prints the rows of both and their Neff (rows weighted by the number of rows at 80 % identity).
-
---gpu-memory: of the database on the GPU; --processes: that generate the sequences; --folder: working folder,
-default: TMPDIR; --keep: keep the database, and use an existing one.
+--gpu-memory: of the database on the GPU; --folder: working folder, default: TMPDIR.
 """
 
 import argparse
 import contextlib
-import filecmp
+import hashlib
 import mmap
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -43,22 +30,30 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 
-import large_fasta
 import numpy as np
 from options import parse_options
 
 from msa.alignments.files import parse_alignment
+from msa.alphabet import MASK_BIT
 from msa.base.jit import kernel
 from msa.database.database import TargetDatabase
+from msa.database.integrity import SMALL_FILE_BYTES
+from msa.database.manifest import (
+    FILES,
+    HEADER_INDEX,
+    HEADERS,
+    LENGTHS,
+    OFFSETS,
+    RESIDUES,
+    DatabaseFile,
+    DatabaseManifest,
+    write_manifest,
+)
 from msa.io.fasta import read_fasta
 
 FOLDCLI = [sys.executable, "-m", "foldcli"]
-READ_BYTES, READ_THREADS = 1 << 24, 8
-"""Direct reads that show the disk's limit."""
 MAPPED_BYTES, MAPPED_THREADS = 1 << 22, 4
 """Copies from the memory map, as msa/gpu/device/database_stream.py makes them."""
-PASS_RESIDUES = 8192
-"""Query residues for which a streamed database passes through the GPU once (docs/search.md)."""
 PLANNED = 300_000_000
 """Sequences of the database that is extrapolated to."""
 SIMILAR = 0.8
@@ -69,19 +64,11 @@ MMSEQS_FILTER = [
     *["--max-seq-id", "0.95", "--qid", "0.0,0.2,0.4,0.6,0.8,1.0", "--qsc", "0"],
 ]
 """Options of ColabFold's search, without clusters of sequences."""
-PINNED_COPY = """
-import time
-import numpy as np
-from numba import cuda
-host = cuda.pinned_array(1 << 28, np.uint8)
-device, stream = cuda.device_array(1 << 28, np.uint8), cuda.stream()
-for repeat in range(2):
-    start = time.perf_counter()
-    for _ in range(16):
-        device.copy_to_device(host, stream=stream)
-    stream.synchronize()
-    print(16 * len(host) / (time.perf_counter() - start))
-"""
+LEAST_MUTATED, MOST_MUTATED = 0.1, 0.75
+"""Shares of residues that are replaced in the first and in the last copy of a sequence."""
+MAX_LENGTH = 700
+"""Residues of the longest sequence that is copied, so that the mean length is near UniRef50's."""
+_HEADER = 16
 
 
 @dataclass
@@ -141,33 +128,6 @@ def gpu_bytes() -> int:
         return 0
 
 
-def build(options: argparse.Namespace, database: Path) -> None:
-    """Build the database from a stream."""
-    count = large_fasta.number_of_copies(options.fasta, options.residues)
-    source = large_fasta.template(options.fasta)
-    command = [*FOLDCLI, "createdb", "-", "-o", str(database), "--threads", str(options.threads)]
-    start = time.perf_counter()
-    process = subprocess.Popen(command, stdin=subprocess.PIPE)
-    assert process.stdin is not None
-    with Usage(process.pid) as usage:
-        for text in large_fasta.copies(options.fasta, options.residues, 0.1, options.processes):
-            process.stdin.write(text)
-        process.stdin.close()
-        check(process)
-    seconds, megabytes = time.perf_counter() - start, count * len(source.text) / 1e6
-    print(
-        f"createdb: {count * len(source.numbers):,} sequences, {count * len(source.residues):,} residues, "
-        f"{megabytes:,.0f} MB in {seconds:.1f} s: {megabytes / seconds:.1f} MB/s, host {mib(usage.host)}",
-        flush=True,
-    )
-
-
-def check(process: "subprocess.Popen[bytes]") -> None:
-    """Wait for a process; the benchmark ends if it fails."""
-    if process.wait():
-        raise SystemExit(f"search_scale: exit code {process.returncode}")
-
-
 def mib(count: int) -> str:
     return f"{count / 2**20:,.0f} MiB"
 
@@ -180,96 +140,57 @@ def drop_from_page_cache(paths: Iterable[Path]) -> None:
             os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-def open_direct(path: Path) -> int:
-    """Open a file for reads that bypass the page cache, if the file system has them."""
-    try:
-        return os.open(path, os.O_RDONLY | os.O_DIRECT)
-    except OSError:
-        return os.open(path, os.O_RDONLY)
-
-
-def disk_speed(path: Path, seconds: float, threads: int, mapped: bool) -> float:
-    """Return bytes per second of reads from a file that is not in the page cache, in order.
-
-    Args:
-        path: the file.
-        seconds: when to stop.
-        threads: that read different blocks.
-        mapped: copy from a memory map, as searches do, instead of direct reads.
-    """
-    size, block = path.stat().st_size, MAPPED_BYTES if mapped else READ_BYTES
-    offsets, lock = iter(range(0, size, block)), threading.Lock()
+def mapped_speed(path: Path, seconds: float) -> float:
+    """Return bytes per second of copies from a file that is not in the page cache, as searches make them."""
+    size = path.stat().st_size
+    offsets, lock = iter(range(0, size, MAPPED_BYTES)), threading.Lock()
     end = time.perf_counter() + seconds
-    source = np.memmap(path, np.uint8, mode="r") if mapped else np.empty(0, np.uint8)
+    source = np.memmap(path, np.uint8, mode="r")
 
     def read() -> int:
-        buffer, done = mmap.mmap(-1, block), 0
-        copy = np.frombuffer(buffer, np.uint8)
-        descriptor = open_direct(path)
+        copy, done = np.empty(MAPPED_BYTES, np.uint8), 0
         while time.perf_counter() < end:
             with lock:
                 offset = next(offsets, None)
             if offset is None:
                 break
-            if mapped:
-                part = source[offset : offset + block]
-                copy[: len(part)] = part
-                done += len(part)
-            else:
-                done += os.preadv(descriptor, [buffer], offset)
-        os.close(descriptor)
+            part = source[offset : offset + MAPPED_BYTES]
+            copy[: len(part)] = part
+            done += len(part)
         return done
 
     start = time.perf_counter()
-    with ThreadPoolExecutor(threads) as pool:
-        done = sum(future.result() for future in [pool.submit(read) for _ in range(threads)])
+    with ThreadPoolExecutor(MAPPED_THREADS) as pool:
+        done = sum(future.result() for future in [pool.submit(read) for _ in range(MAPPED_THREADS)])
     return done / (time.perf_counter() - start)
 
 
-def search(
-    options: argparse.Namespace,
-    queries: Path,
-    database: Path,
-    table: Path,
-    kill: bool = False,
-    kind: str = "m8",
-) -> tuple[float, Usage, str]:
-    """Search in a process; return its seconds, its memory and the last lines of its output."""
-    command = [*FOLDCLI, "search", str(queries), str(database), "-o", str(table), "-v", "--format", kind]
+def search(options: argparse.Namespace, queries: Path, database: Path, out: Path) -> tuple[float, Usage]:
+    """Search in a process for alignments; return its seconds and its memory."""
+    command = [*FOLDCLI, "search", str(queries), str(database), "-o", str(out), "-v", "--format", "a3m"]
     command += ["--device", options.device, "--threads", str(options.threads)]
     environment = os.environ | {"FOLDCLI_GPU_MEMORY": options.gpu_memory}
-    log = table.with_suffix(".log")
-    index = table.with_name(f".{table.name}.unfinished.index")
+    log = out.with_suffix(".log")
     start = time.perf_counter()
     with log.open("wb") as stream:
-        process = subprocess.Popen(command, stderr=stream, env=environment, start_new_session=True)
+        process = subprocess.Popen(command, stderr=stream, env=environment)
         with Usage(process.pid) as usage:
-            while kill and process.poll() is None:
-                if index.exists() and index.stat().st_size:
-                    os.killpg(process.pid, signal.SIGKILL)
-                time.sleep(0.05)
             process.wait()
     seconds = time.perf_counter() - start
-    expected = -signal.SIGKILL if kill else 0
-    if process.returncode != expected:
+    if process.returncode:
         raise SystemExit(f"search_scale: exit code {process.returncode}\n{log.read_text()[-2000:]}")
-    return seconds, usage, log.read_text()
+    return seconds, usage
 
 
 def main() -> None:
     options = parse_options(
-        __doc__, "fasta", residues=1e10, queries=100, device="cuda", gpu_memory="4G",
-        threads=len(os.sched_getaffinity(0)), processes=4, folder=Path, keep=False, sequences=[float],
-        mmseqs=False,
+        __doc__, "fasta", queries=100, device="cuda", gpu_memory="4G",
+        threads=len(os.sched_getaffinity(0)), folder=Path, sequences=[float], mmseqs=False,
     )  # fmt: skip
-    folder = Path(tempfile.mkdtemp(dir=options.folder)) if not options.keep else options.folder
-    if folder is None:
-        raise SystemExit("search_scale: --keep needs --folder")
-    try:
-        (run_sizes if options.sequences else run)(options, folder)
-    finally:
-        if not options.keep:
-            shutil.rmtree(folder)
+    if not options.sequences:
+        raise SystemExit("search_scale: --sequences is missing")
+    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
+        run_sizes(options, Path(folder))
 
 
 def write_queries(options: argparse.Namespace, path: Path) -> tuple[int, int]:
@@ -285,7 +206,7 @@ def run_sizes(options: argparse.Namespace, folder: Path) -> None:
     queries, source, database = folder / "queries.fasta", folder / "source", folder / "db"
     count, query_residues = write_queries(options, queries)
     subprocess.run([*FOLDCLI, "createdb", str(options.fasta), "-o", str(source)], check=True)
-    seconds, _, _ = search(options, queries, source, folder / "first", kind="a3m")
+    seconds, _ = search(options, queries, source, folder / "first")
     print(
         f"{count} queries, {query_residues:,} residues; first search, of the FASTA: {seconds:.1f} s",
         flush=True,
@@ -293,14 +214,14 @@ def run_sizes(options: argparse.Namespace, folder: Path) -> None:
     measured: list[tuple[float, float, float]] = []
     for number in map(int, options.sequences):
         start = time.perf_counter()
-        targets = large_fasta.write_database(TargetDatabase.open(source), number, database, options.threads)
+        targets = write_database(TargetDatabase.open(source), number, database, options.threads)
         written = time.perf_counter() - start
         size = sum(path.stat().st_size for path in database.iterdir())
         drop_from_page_cache(database.iterdir())
-        disk = disk_speed(database / "residues.u8", 3, MAPPED_THREADS, mapped=True)
+        disk = mapped_speed(database / "residues.u8", 3)
         drop_from_page_cache(database.iterdir())
         out, idle = folder / f"of_{number}", gpu_bytes()
-        seconds, usage, _ = search(options, queries, database, out, kind="a3m")
+        seconds, usage = search(options, queries, database, out)
         measured.append((len(targets), seconds, size))
         rows = [path.read_bytes().count(b">") for path in sorted(out.glob("*.a3m"))]
         speed = 3 * query_residues * targets.total_residues / seconds / 1e12
@@ -317,6 +238,101 @@ def run_sizes(options: argparse.Namespace, folder: Path) -> None:
         shutil.rmtree(database)
         if len(measured) > 1:
             extrapolate(measured[-2:], count)
+
+
+def write_database(source: TargetDatabase, sequences: int, folder: Path, threads: int) -> TargetDatabase:
+    """Write a database of mutated copies of the sequences of another one, and open it.
+
+    `createdb --verify` refuses it, because large files have no checksums.
+
+    Copies of a sequence follow each other, so the lengths stay sorted; masks are those of the original.
+
+    Args:
+        source: the other database; its longest sequences are left out.
+        sequences: about how many to write.
+        folder: the new database.
+        threads: that write.
+    """
+    arrays = source.arrays
+    originals = int(np.searchsorted(arrays.lengths, MAX_LENGTH, "right"))
+    number = max(1, round(sequences / originals))
+    lengths = arrays.lengths[:originals].astype(np.int64)
+    padded = (lengths + 3) & ~3
+    starts = np.append(0, np.cumsum(padded * number))
+    total = number * originals
+    folder.mkdir(parents=True)
+    files = {
+        RESIDUES: int(starts[-1]), OFFSETS: 8 * total, LENGTHS: 4 * total, HEADERS: _HEADER * total,
+        HEADER_INDEX: 8 * (total + 1),
+    }  # fmt: skip
+    out = {name: _new_file(folder / name, size) for name, size in files.items()}
+    out[LENGTHS].view(np.int32)[:] = np.repeat(arrays.lengths[:originals], number)
+    offsets = out[OFFSETS].view(np.int64)
+    offsets[0], offsets[1:] = 0, np.cumsum(np.repeat(padded, number)[:-1])
+    out[HEADER_INDEX].view(np.int64)[:] = np.arange(total + 1) * _HEADER
+    out[HEADERS][:] = ord("0")
+    bounds = np.searchsorted(starts, np.linspace(0, starts[-1], 8 * threads + 1))
+    with ThreadPoolExecutor(threads) as pool:
+        spans = zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)
+        arguments = arrays.residues, arrays.offsets, lengths, starts, number, out[RESIDUES], out[HEADERS]
+        masked = sum(pool.map(lambda span: _write_copies(*span, *arguments), spans))
+        # opening compares those of small files only; others are named by how they were made
+        made = f"{source.manifest.checksums} {sequences}".encode()
+        unchecked = {name for name in (RESIDUES, HEADERS) if files[name] > SMALL_FILE_BYTES}
+        content = {name: made if name in unchecked else out[name] for name in files}
+        digests = dict(
+            zip(files, pool.map(lambda name: hashlib.sha256(content[name]).hexdigest(), files), strict=True)
+        )
+    manifest = DatabaseManifest(
+        sequences=total, residues=int(lengths.sum()) * number, masked_residues=masked,
+        length_quantiles={}, duplicate_ids=0, oddities={}, masking=source.manifest.masking, inputs=[],
+        built_by={"benchmark": "search_scale"},
+        files={name: DatabaseFile(files[name], digests[name]) for name in FILES},
+    )  # fmt: skip
+    write_manifest(folder, manifest)
+    return TargetDatabase.open(folder)
+
+
+def _new_file(path: Path, size: int) -> np.ndarray:
+    """Return a new file of a size, mapped for writing."""
+    with path.open("wb+") as stream:
+        stream.truncate(size)
+        return np.frombuffer(mmap.mmap(stream.fileno(), size), np.uint8)
+
+
+@kernel
+def _write_copies(first, end, residues, offsets, lengths, starts, number, out, headers):  # type: ignore[no-untyped-def]
+    """Write the copies of sequences [first, end) and their headers; return the number of masked residues."""
+    masked = 0
+    state = np.uint64(first + 1) * np.uint64(0x9E3779B97F4A7C15)
+    for i in range(first, end):
+        length, padded = lengths[i], (lengths[i] + 3) & ~3
+        for copy in range(number):
+            share = LEAST_MUTATED + (MOST_MUTATED - LEAST_MUTATED) * copy / number
+            limit = np.uint64(share * 65536)
+            target = starts[i] + copy * padded
+            for k in range(padded):
+                code = residues[offsets[i] + k]
+                state ^= state << np.uint64(13)
+                state ^= state >> np.uint64(7)
+                state ^= state << np.uint64(17)
+                if k < length:
+                    if (state & np.uint64(0xFFFF)) < limit:
+                        code = np.uint8(
+                            (code & MASK_BIT)
+                            | np.uint8(
+                                ((state >> np.uint64(16)) & np.uint64(0xFFFF)) * np.uint64(20)
+                                >> np.uint64(16)
+                            )
+                        )
+                    masked += (code & MASK_BIT) != 0
+                out[target + k] = code
+            rank, header = i * number + copy, (i * number + copy) * _HEADER
+            headers[header] = ord("s")
+            for k in range(_HEADER - 1, 0, -1):
+                headers[header + k] = ord("0") + rank % 10
+                rank //= 10
+    return masked
 
 
 def extrapolate(measured: Sequence[tuple[float, float, float]], queries: int) -> None:
@@ -382,58 +398,6 @@ def _similar_rows(rows, identity):  # type: ignore[no-untyped-def]
                 same += rows[i, c] != 0 and rows[i, c] == rows[j, c]
             counts[i] += same >= identity * residues
     return counts
-
-
-def run(options: argparse.Namespace, folder: Path) -> None:
-    """Run all steps in a folder."""
-    database, queries = folder / "db", folder / "queries.fasta"
-    count, query_residues = write_queries(options, queries)
-    if not database.exists():
-        build(options, database)
-    residues_file = database / "residues.u8"
-    size = residues_file.stat().st_size
-    drop_from_page_cache(database.iterdir())
-    disk = disk_speed(residues_file, 3, READ_THREADS, mapped=False)
-    mapped = disk_speed(residues_file, 3, MAPPED_THREADS, mapped=True)
-    print(f"disk: {disk / 1e9:.2f} GB/s (direct reads), {mapped / 1e9:.2f} GB/s (memory map)", flush=True)
-    link = None
-    if options.device != "cpu":
-        output = subprocess.run(
-            [sys.executable, "-c", PINNED_COPY], capture_output=True, text=True, check=True
-        )
-        link = float(output.stdout.split()[-1])
-        print(f"link to the GPU: {link / 1e9:.2f} GB/s (pinned copies)", flush=True)
-
-    interrupted, whole = folder / "interrupted.m8", folder / "whole.m8"
-    for table in (interrupted, whole):
-        for left in folder.glob(f"*{table.name}*"):
-            left.unlink()
-    killed, _, _ = search(options, queries, database, interrupted, kill=True)
-    finished = len((folder / ".interrupted.m8.unfinished.index").read_bytes().splitlines())
-    print(f"killed after {killed:.1f} s (compilation included), {finished} queries finished", flush=True)
-    continued, _, log = search(options, queries, database, interrupted)
-    if f"continuing after {finished} of" not in log:
-        raise SystemExit("search_scale: the killed search was not continued")
-    print(f"continued: {continued:.1f} s", flush=True)
-    drop_from_page_cache(database.iterdir())
-    idle = gpu_bytes()
-    seconds, usage, log = search(options, queries, database, whole)
-    lines = len(whole.read_bytes().splitlines())
-    passes = -(-query_residues // PASS_RESIDUES)
-    cells = query_residues * size
-    print(f"search: {count} queries, {query_residues:,} residues, {lines:,} hits in {seconds:.1f} s")
-    print(
-        f"    {cells / seconds / 1e12:.2f} TCUPS, start-up included; about {passes} passes of {size:,} bytes"
-    )
-    print(f"    the disk alone takes {size / disk:.1f} s for one pass", end="")
-    print(f", the link {passes * size / link:.1f} s for all" if link else "")
-    print(f"    host {mib(usage.host)} without file pages, GPU {mib(max(0, usage.gpu - idle))}")
-    for line in [line for line in log.splitlines() if "GPU stages" in line][-1:]:
-        print(f"    {line.strip()}")
-    equal = filecmp.cmp(whole, interrupted, shallow=False)
-    print(f"table of the killed and continued search: {'equal' if equal else 'DIFFERENT'}")
-    if not equal:
-        raise SystemExit(1)
 
 
 if __name__ == "__main__":

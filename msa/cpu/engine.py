@@ -39,7 +39,10 @@ class CpuEngine:
                 request.progress(filtered_pairs + done)
 
         for index, query in enumerate(queries):
-            scores = gapless_scores(query.profile, targets, settings.threads, progress)
+            scores = gapless_scores(
+                query.profile, targets, settings.threads, progress,
+                query.longest_targets, settings.min_ungapped_score,
+            )  # fmt: skip
             filtered_pairs += len(targets)
             indices = best_targets(
                 scores, settings.max_candidates, settings.min_ungapped_score, targets.lengths,

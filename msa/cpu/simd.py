@@ -112,7 +112,7 @@ class Vectors:
 
     def variable(self, initial: ir.Value) -> ir.Value:
         """Create a local variable, which LLVM keeps in a register."""
-        slot = cgutils.alloca_once(self._builder, self.type)
+        slot = cgutils.alloca_once(self._builder, initial.type)
         self._builder.store(initial, slot)
         return slot
 
@@ -133,6 +133,19 @@ class Vectors:
         mask = self._builder.icmp_signed(">", x, self.constant(0))
         word = self._builder.bitcast(mask, ir.IntType(self.count))
         return self._builder.icmp_unsigned("!=", word, ir.Constant(ir.IntType(self.count), 0))
+
+    def mask(self) -> ir.Constant:
+        """Return a mask, one bit per lane, whose bits are all set."""
+        return ir.Constant(ir.VectorType(ir.IntType(1), self.count), [1] * self.count)
+
+    def is_less(self, x: ir.Value, y: ir.Value) -> ir.Value:
+        """Return a mask of the lanes in which x is less than y."""
+        return self._builder.icmp_signed("<", x, y)
+
+    def is_full(self, mask: ir.Value) -> ir.Value:
+        """Return a single bit: 1 if all bits of a mask are set."""
+        kind = ir.IntType(self.count)
+        return self._builder.icmp_signed("==", self._builder.bitcast(mask, kind), ir.Constant(kind, -1))
 
     def shift_up(self, x: ir.Value, lanes: int, fill: int) -> ir.Value:
         """Move each lane up by `lanes`; the first `lanes` become `fill`."""

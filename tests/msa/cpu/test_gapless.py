@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numba
 import numpy as np
@@ -149,6 +150,49 @@ def test_lane_is_reset_before_it_starts_again(length: int, gap: int) -> None:
     assert_equal_to(reference_score_by_column, profile, [target, np.concatenate([target[2:], target])])
 
 
+@settings(max_examples=150, deadline=None)
+@given(
+    st.integers(0, 2**32), st.integers(1, 1300), st.sampled_from([0, 1, 15, 254, 255, 300]),
+    st.integers(1, 256), st.floats(0, 1),
+)  # fmt: skip
+def test_scores_of_targets_that_pass_limits_are_exact(
+    seed: int, length: int, min_score: int, scores: int, related: float
+) -> None:
+    """Check random limits, databases of which few or most targets pass, and all numbers of stripes."""
+    rng = np.random.default_rng(seed)
+    query = rng.integers(0, 20, length).astype(np.uint8)
+    profile = query_profile(query)
+    sequences = [random_codes(rng, int(n)) for n in rng.integers(0, 120, 40)]
+    starts = rng.integers(0, length, 40).tolist()
+    sequences = [
+        mutated(rng, query[start : start + 60], 0.5) if rng.random() < related else each
+        for start, each in zip(starts, sequences, strict=True)
+    ]
+    targets = database(sequences)
+    longest = np.sort(rng.integers(0, 200, scores)).astype(np.int32)
+    longest[-1] = 2**31 - 1
+    exact = gapless_scores(profile, targets)
+    limited = gapless_scores(profile, targets, 1, None, longest, min_score)
+    passes = (exact >= min_score) & (targets.lengths <= longest[np.minimum(exact, scores - 1)])
+    np.testing.assert_array_equal(limited[passes], exact[passes])
+    assert np.isin(limited[~passes], [0, *exact[~passes]]).all()
+
+
+@pytest.mark.parametrize("length", [40, 100, 160, 250, 500, 1000])
+@pytest.mark.parametrize("score", [1, 40, 127, 128, 129, 254, 255])
+def test_scores_at_the_limit_are_exact(length: int, score: int) -> None:
+    profile = np.full((length, 32), -1, np.int16)
+    steps = np.full(8, score // 8, np.int16)
+    steps[: score % 8] += 1
+    profile[length // 2 : length // 2 + 8, 0] = steps
+    targets = database([*[np.full(20, 1, np.uint8)] * 60, np.zeros(8, np.uint8)])
+    for first, expected in ((score, [score]), (score + 1, [0, score])):
+        longest = np.where(np.arange(256) < first, 0, 2**31 - 1).astype(np.int32)
+        longest[-1] = 2**31 - 1
+        scores = gapless_scores(profile, targets, 1, None, longest)
+        assert not scores[:60].any() and scores[60] in expected
+
+
 @pytest.mark.parametrize("extreme", [-128, -129, -32768, 127, 128, 32767])
 def test_profiles_with_extreme_scores_equal_reference(extreme: int) -> None:
     profile = query_profile(encode("ACDEFGHIKL"), False).copy()
@@ -196,6 +240,18 @@ def test_real_proteins_equal_reference(shared_dir: Path) -> None:
         assert_equal_to(reference_score_by_column, query_profile(query), [*records[100:120], query])
 
 
+def vector_instructions(function: Any) -> tuple[list[str], list[str], list[str]]:
+    """Return the additions, maxima and masked comparisons of whole registers in a compiled function."""
+    (assembly,) = function.inspect_asm().values()
+    register = {32: "%ymm", 64: "%zmm"}[vector_bytes()]
+    lines = [line.split("#")[0] for line in assembly.splitlines()]
+    adds, maxima, comparisons = (
+        [line for line in lines if name in line and register in line]
+        for name in ("vpaddsb", "vpmaxsb", "vpcmpgtb")
+    )
+    return adds, maxima, [line for line in comparisons if "{%k" in line]
+
+
 def test_inner_loop_uses_vector_instructions() -> None:
     width = vector_bytes()
     if width < 32:
@@ -207,19 +263,27 @@ def test_inner_loop_uses_vector_instructions() -> None:
     targets = database([encode("ACDEF")])
     fresh(
         striped.scores, striped.rows, targets.residues, targets.offsets, targets.lengths, np.arange(1),
-        striped.period, striped.stripes, gapless._MAX_STRIPES[8], np.zeros(1, np.int32),
+        striped.period, striped.stripes, gapless._MAX_STRIPES[8], gapless._NO_LIMITS, np.zeros(1, np.int32),
     )  # fmt: skip
-    (assembly,) = fresh.inspect_asm().values()
-    register = {32: "%ymm", 64: "%zmm"}[width]
-    lines = [line.split("#")[0] for line in assembly.splitlines()]
-    adds = [line for line in lines if "vpaddsb" in line and register in line]
-    maxima = [line for line in lines if "vpmaxsb" in line and register in line]
+    adds, maxima, comparisons = vector_instructions(fresh)
     # additions read the profile directly from memory, and each is followed by one maximum
     from_memory = [line for line in adds if "(" in line]
     blocks = gapless._MAX_STRIPES[8]
     assert len(from_memory) >= blocks * (blocks + 1) // 2
     assert len(from_memory) > 0.9 * len(adds)
-    assert len(adds) <= len(maxima) < 2 * len(adds) + 4 * blocks
+    assert len(adds) <= len(maxima) + len(comparisons)
+    assert len(maxima) < 2 * len(adds) + 4 * blocks
+
+
+@pytest.mark.skipif(not gapless._HAS_MASKS, reason="needs AVX-512")
+def test_inner_loop_of_tests_has_no_maxima() -> None:
+    """Check that the compiler does not combine several comparisons into one of a maximum."""
+    fresh = numba.njit(nogil=True)(gapless._reaches.compiled().py_func)
+    striped = gapless._StripedProfile.from_profile(query_profile(encode("A" * 300)), 8)
+    assert not fresh(striped.scores, striped.rows, encode("CDEF"), 0, 4, striped.period, striped.stripes, 30)
+    adds, maxima, comparisons = vector_instructions(fresh)
+    assert len(adds) == len(comparisons) >= sum(range(gapless._MAX_TESTED_STRIPES + 1))
+    assert not maxima
 
 
 @pytest.mark.parametrize("length", [10, 100, 700, 3000])
@@ -242,7 +306,7 @@ def test_scores_are_equal_with_smaller_vector_registers(features: str, tmp_path:
         "NUMBA_CPU_FEATURES": features,
         "NUMBA_CACHE_DIR": str(tmp_path),
     }
-    checks = "thousands_of_pairs or around_the_limits or masked_residues"
+    checks = "thousands_of_pairs or around_the_limits or masked_residues or limits_are_exact"
     result = subprocess.run(
         [sys.executable, "-m", "pytest", *PLAIN_OPTIONS, __file__, "-k", checks],
         env=environment, capture_output=True, text=True,
