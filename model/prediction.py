@@ -21,22 +21,34 @@ CONTACT_DISTANCE = 8.0
 
 @dataclass(frozen=True)
 class PassStructure:
-    """The structure after one pass."""
+    """The structure after one pass.
 
-    positions: np.ndarray  # [A, 3] float32, Å
-    plddt: np.ndarray  # [N] float64, 0 to 100
+    Args:
+        positions: [A, 3] float32, Å.
+        plddt: [N] float64, 0 to 100.
+    """
+
+    positions: np.ndarray
+    plddt: np.ndarray
 
 
 @dataclass(frozen=True)
 class InterfaceContacts:
-    """Pairs of residues of different chains within CONTACT_DISTANCE, in the order of the residues."""
+    """Pairs of residues of different chains within CONTACT_DISTANCE, in the order of the residues.
 
-    first: np.ndarray  # [K] int64, indices of residues of the earlier chain
-    second: np.ndarray  # [K] int64, indices of residues of the later chain
-    distance: np.ndarray  # [K] float32, Å
-    # [K, 2] float32, Å: of `second` when aligned on `first`, then of `first` when aligned on `second`
+    Args:
+        first: [K] int64, indices of residues of the earlier chain.
+        second: [K] int64, indices of residues of the later chain.
+        distance: [K] float32, Å.
+        pae: [K, 2] float32, Å: of `second` when aligned on `first`, then of `first` when aligned on `second`.
+        total: number of all contacts; larger than K if only the closest are kept.
+    """
+
+    first: np.ndarray
+    second: np.ndarray
+    distance: np.ndarray
     pae: np.ndarray
-    total: int  # number of all contacts; larger than K if only the closest are kept
+    total: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,16 +56,26 @@ class PairScores:
     """The scores of C chains, and of pairs of them, that depend on PAE, pLDDT and contacts.
 
     Pairs of chains are rows and columns, [C, C] float64, with NaN on the diagonal.
+
+    Args:
+        ipsae: the row is the chain that is aligned on.
+        pdockq: symmetric, 0 without a contact.
+        pdockq2: the row is the chain that is aligned on; 0 without a contact.
+        lis: mean of LIS in both directions; 0 without a PAE below 12 Å.
+        ilis: symmetric, 0 without a contact of such a PAE.
+        pae_min: the smallest PAE, Å; the row is the chain that is aligned on.
+        per_chain_pdockq2: [C] float64, pDockQ2 of each chain with all others.
+        contacts: contacts between chains.
     """
 
-    ipsae: np.ndarray  # the row is the chain that is aligned on
-    pdockq: np.ndarray  # symmetric, 0 without a contact
-    pdockq2: np.ndarray  # the row is the chain that is aligned on; 0 without a contact
-    lis: np.ndarray  # mean of LIS in both directions; 0 without a PAE below 12 Å
-    ilis: np.ndarray  # symmetric, 0 without a contact of such a PAE
-    pae_min: np.ndarray  # the smallest PAE, Å; the row is the chain that is aligned on
-    per_chain_pdockq2: np.ndarray  # [C] float64, pDockQ2 of each chain with all others
-    contacts: InterfaceContacts  # contacts between chains
+    ipsae: np.ndarray
+    pdockq: np.ndarray
+    pdockq2: np.ndarray
+    lis: np.ndarray
+    ilis: np.ndarray
+    pae_min: np.ndarray
+    per_chain_pdockq2: np.ndarray
+    contacts: InterfaceContacts
 
     def best(self) -> dict[str, float]:
         """Return the best value among the pairs of chains of each score by which people filter."""
@@ -67,14 +89,21 @@ class ComplexScores(PairScores):
     """The confidence scores of a complex of C chains, in the order of the chains.
 
     Pairs of chains are rows and columns, with NaN on the diagonal.
+
+    Args:
+        ptm: pTM of the whole complex.
+        iptm: ipTM of the whole complex.
+        per_chain_ptm: [C] float64, pTM of each chain alone.
+        pairwise_iptm: [C, C] float64, ipTM of two chains; symmetric.
+        actifptm: actifpTM of the whole complex.
+        pairwise_actifptm: [C, C] float64, actifpTM of two chains; symmetric, 0 without a confident contact.
     """
 
-    ptm: float  # pTM of the whole complex
-    iptm: float  # ipTM of the whole complex
-    per_chain_ptm: np.ndarray  # [C] float64, pTM of each chain alone
-    pairwise_iptm: np.ndarray  # [C, C] float64, ipTM of two chains; symmetric
-    actifptm: float  # actifpTM of the whole complex
-    # [C, C] float64, actifpTM of two chains; symmetric, 0 without a confident contact
+    ptm: float
+    iptm: float
+    per_chain_ptm: np.ndarray
+    pairwise_iptm: np.ndarray
+    actifptm: float
     pairwise_actifptm: np.ndarray
 
 
@@ -85,17 +114,27 @@ def complex_confidence(ptm: float | None, iptm: float | None) -> float:
 
 @dataclass(frozen=True, eq=False)
 class AllAtomScores:
-    """The confidence scores that only all-atom networks have, of N tokens and C chains."""
+    """The confidence scores that only all-atom networks have, of N tokens and C chains.
 
-    iptm: float | None  # predicted TM-score of the interfaces; None for a single chain
-    chain_ptm: np.ndarray  # float64 [C]
-    chain_pair_iptm: np.ndarray  # float64 [C, C], symmetric, NaN on the diagonal
-    pde: np.ndarray  # float32 [N, N], Å
-    has_clash: bool  # whether two polymer chains clash badly
-    fraction_disordered: float  # share of exposed protein residues
-    # float32 [N, N], probability of a contact; None if the network predicts none
+    Args:
+        iptm: predicted TM-score of the interfaces; None for a single chain.
+        chain_ptm: float64 [C].
+        chain_pair_iptm: float64 [C, C], symmetric, NaN on the diagonal.
+        pde: float32 [N, N], Å.
+        has_clash: whether two polymer chains clash badly.
+        fraction_disordered: share of exposed protein residues.
+        contact_probs: float32 [N, N], probability of a contact; None if the network predicts none.
+        gpde: mean of pde weighted by the probability of a contact, Å; None without.
+    """
+
+    iptm: float | None
+    chain_ptm: np.ndarray
+    chain_pair_iptm: np.ndarray
+    pde: np.ndarray
+    has_clash: bool
+    fraction_disordered: float
     contact_probs: np.ndarray | None = None
-    gpde: float | None = None  # mean of pde weighted by the probability of a contact, Å; None without
+    gpde: float | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,29 +143,39 @@ class Prediction:
 
     Every network returns it, and all writers take it. N is the number of tokens (residues, and atoms of
     ligands), A that of atoms.
+
+    Args:
+        structure: the molecules.
+        positions: float32 [A, 3], Å.
+        plddt: float64 [N], 0 to 100.
+        atom_plddt: float64 [A], 0 to 100; None for networks that predict it for residues only.
+        ptm: 0 to 1, or None for networks without a PAE head.
+        pae: float32 [N, N], Å, or None for networks without a PAE head; the row is the token that is aligned.
+        ranking_score: the score of the network's authors, by which models are ranked; None without.
+        num_recycles: number of passes after the first.
+        tolerances: change of the CA distances in each recycle, Å.
+        extras: the requested additional results, in the order of EXTRAS.
+        passes: the structure after each pass; empty without the extra "recycles".
+        results: float32 results of the last pass, keyed as by `AlphaFold.forward`; all of them with the extra
+            "all", else those of the extras "single" and "pair".
+        scores: further scores of a complex; None for a single chain, and for all-atom networks.
+        all_atom: further scores of all-atom networks; None for others.
     """
 
-    structure: "Structure"  # the molecules
-    positions: np.ndarray  # float32 [A, 3], Å
-    plddt: np.ndarray  # float64 [N], 0 to 100
-    # float64 [A], 0 to 100; None for networks that predict it for residues only
+    structure: "Structure"
+    positions: np.ndarray
+    plddt: np.ndarray
     atom_plddt: np.ndarray | None = None
-    ptm: float | None = None  # 0 to 1, or None for networks without a PAE head
-    # float32 [N, N], Å, or None for networks without a PAE head; the row is the token that is aligned
+    ptm: float | None = None
     pae: np.ndarray | None = None
-    # the score of the network's authors, by which models are ranked; None without
     ranking_score: float | None = None
-    num_recycles: int = 0  # number of passes after the first
-    tolerances: tuple[float, ...] = ()  # change of the CA distances in each recycle, Å
-    extras: tuple[Extra, ...] = ()  # the requested additional results, in the order of EXTRAS
-    # the structure after each pass; empty without the extra "recycles"
+    num_recycles: int = 0
+    tolerances: tuple[float, ...] = ()
+    extras: tuple[Extra, ...] = ()
     passes: tuple[PassStructure, ...] = ()
-    # float32 results of the last pass, keyed as by `AlphaFold.forward`; all of them with the extra "all",
-    # else those of the extras "single" and "pair"
     results: Mapping[str, np.ndarray] = field(default_factory=dict)
-    # further scores of a complex; None for a single chain, and for all-atom networks
     scores: ComplexScores | None = None
-    all_atom: AllAtomScores | None = None  # further scores of all-atom networks; None for others
+    all_atom: AllAtomScores | None = None
 
     def after_pass(self, index: int) -> "Prediction":
         """Return the prediction with the structure and pLDDT after a pass of `passes`."""

@@ -31,29 +31,48 @@ class EntityKind(StrEnum):
 
 @dataclass(frozen=True, eq=False)
 class ChemicalComponent:
-    """A residue or ligand as the dictionary or the user describes it, without hydrogens."""
+    """A residue or ligand as the dictionary or the user describes it, without hydrogens.
 
-    code: str  # its code in the Chemical Component Dictionary, or the name of a user's ligand
-    type: str  # its type in the dictionary, such as "L-PEPTIDE LINKING"
-    name: str  # its name; "" if it has none
-    formula: str  # its formula as the dictionary writes it; "" if it is not known
-    names: tuple[str, ...] = field(repr=False)  # names of its atoms
-    elements: tuple[str, ...] = field(repr=False)  # their symbols, such as "C" and "Zn"
-    charges: tuple[int, ...] = field(repr=False)  # formal charges of its atoms
-    # two atoms by their index, the order of their bond, and whether it is aromatic
+    Args:
+        code: its code in the Chemical Component Dictionary, or the name of a user's ligand.
+        type: its type in the dictionary, such as "L-PEPTIDE LINKING".
+        name: its name; "" if it has none.
+        formula: its formula as the dictionary writes it; "" if it is not known.
+        names: names of its atoms.
+        elements: their symbols, such as "C" and "Zn".
+        charges: formal charges of its atoms.
+        bonds: two atoms by their index, the order of their bond, and whether it is aromatic.
+        in_dictionary: whether the dictionary has it; otherwise the user defined it.
+        smiles: the SMILES string that the user gave; None without.
+    """
+
+    code: str
+    type: str
+    name: str
+    formula: str
+    names: tuple[str, ...] = field(repr=False)
+    elements: tuple[str, ...] = field(repr=False)
+    charges: tuple[int, ...] = field(repr=False)
     bonds: tuple[tuple[int, int, int, bool], ...] = field(repr=False)
-    in_dictionary: bool = True  # whether the dictionary has it; otherwise the user defined it
-    smiles: str | None = None  # the SMILES string that the user gave; None without
+    in_dictionary: bool = True
+    smiles: str | None = None
 
 
 @dataclass(frozen=True)
 class Entity:
-    """A distinct molecule, of which chains are copies."""
+    """A distinct molecule, of which chains are copies.
 
-    kind: EntityKind  # its kind
-    codes: tuple[str, ...]  # component codes of its residues
-    sequence: str  # one letter per residue of a polymer, without its modifications; "" for ligands
-    description: str  # a name for people
+    Args:
+        kind: its kind.
+        codes: component codes of its residues.
+        sequence: one letter per residue of a polymer, without its modifications; "" for ligands.
+        description: a name for people.
+    """
+
+    kind: EntityKind
+    codes: tuple[str, ...]
+    sequence: str
+    description: str
 
 
 @dataclass(frozen=True)
@@ -66,23 +85,38 @@ class Chain:
 
 @dataclass(frozen=True, eq=False)
 class Structure:
-    """The molecules of a target: C chains, R residues, A atoms, B bonds and N tokens, all in one order."""
+    """The molecules of a target: C chains with R residues, A atoms, B bonds and N tokens, all in one order.
 
-    entities: tuple[Entity, ...]  # the entities
-    chains: tuple[Chain, ...]  # the chains
-    components: dict[str, ChemicalComponent] = field(repr=False)  # components of all residues, by code
-    residue_chain: np.ndarray = field(repr=False)  # int [R], index of a residue's chain
-    # int [R], 1-based number in its chain; both its label and its author's number
+    Args:
+        entities: the entities.
+        chains: the chains.
+        components: components of all residues, by code.
+        residue_chain: int [R], index of a residue's chain.
+        residue_number: int [R], 1-based number in its chain; both its label and its author's number.
+        residue_code: object [R], component code.
+        atom_residue: int [A], index of an atom's residue.
+        atom_name: object [A].
+        atom_element: object [A], symbol such as "C" and "Zn".
+        atom_charge: int [A], formal charge.
+        bonds: int [B, 3], two atoms and the order of their bond.
+        token_start: int [N], first atom of a token.
+        token_count: int [N], number of its atoms.
+        token_is_atom: bool [N], whether a token is a single atom of a residue or ligand.
+    """
+
+    entities: tuple[Entity, ...]
+    chains: tuple[Chain, ...]
+    components: dict[str, ChemicalComponent] = field(repr=False)
+    residue_chain: np.ndarray = field(repr=False)
     residue_number: np.ndarray = field(repr=False)
-    residue_code: np.ndarray = field(repr=False)  # object [R], component code
-    atom_residue: np.ndarray = field(repr=False)  # int [A], index of an atom's residue
-    atom_name: np.ndarray = field(repr=False)  # object [A]
-    atom_element: np.ndarray = field(repr=False)  # object [A], symbol such as "C" and "Zn"
-    atom_charge: np.ndarray = field(repr=False)  # int [A], formal charge
-    bonds: np.ndarray = field(repr=False)  # int [B, 3], two atoms and the order of their bond
-    token_start: np.ndarray = field(repr=False)  # int [N], first atom of a token
-    token_count: np.ndarray = field(repr=False)  # int [N], number of its atoms
-    # bool [N], whether a token is a single atom of a residue or ligand
+    residue_code: np.ndarray = field(repr=False)
+    atom_residue: np.ndarray = field(repr=False)
+    atom_name: np.ndarray = field(repr=False)
+    atom_element: np.ndarray = field(repr=False)
+    atom_charge: np.ndarray = field(repr=False)
+    bonds: np.ndarray = field(repr=False)
+    token_start: np.ndarray = field(repr=False)
+    token_count: np.ndarray = field(repr=False)
     token_is_atom: np.ndarray = field(repr=False)
 
     @cached_property

@@ -14,24 +14,33 @@ import numpy as np
 
 @dataclass(frozen=True)
 class DeviceSequences:
-    """Target sequences in the memory of the current GPU, in the format of a target database."""
+    """Target sequences in the memory of the current GPU, in the format of a target database.
 
-    residues: Any  # device uint8 [bytes], letter codes with the mask bit
-    offsets: Any  # device int64 [n], index in `residues` of the first residue of each sequence
-    lengths: Any  # device int32 [n], number of residues of each sequence
+    Args:
+        residues: device uint8 [bytes], letter codes with the mask bit.
+        offsets: device int64 [n], index in `residues` of the first residue of each sequence.
+        lengths: device int32 [n], number of residues of each sequence.
+    """
+
+    residues: Any
+    offsets: Any
+    lengths: Any
 
 
 @dataclass(frozen=True)
 class AlignmentPaths:
-    """Local alignments of query–target pairs, with their paths as run lengths."""
+    """Local alignments of query–target pairs, with their paths as run lengths.
 
-    # int32 [n, 8]: score, first and last query position, first and last target position (from 0, inclusive),
-    # identical pairs, alignment columns, runs. All zero where the score is zero
+    Args:
+        records: int32 [n, 8]: score, first and last query position, first and last target position (from 0,
+            inclusive), identical pairs, alignment columns, runs. All zero where the score is zero.
+        runs: int32 [total runs], each path from first to last column: length · 4 + operation (0 pair,
+            1 query residue against a gap, 2 target residue against a gap).
+        run_offsets: int64 [n + 1]; the runs of alignment k are runs[run_offsets[k] : run_offsets[k + 1]].
+    """
+
     records: np.ndarray
-    # int32 [total runs], each path from first to last column: length · 4 + operation (0 pair, 1 query residue
-    # against a gap, 2 target residue against a gap)
     runs: np.ndarray
-    # int64 [n + 1]; the runs of alignment k are runs[run_offsets[k] : run_offsets[k + 1]]
     run_offsets: np.ndarray
 
     @classmethod

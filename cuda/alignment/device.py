@@ -36,13 +36,21 @@ _thread = threading.local()
 
 @dataclass(frozen=True)
 class Device:
-    """A GPU and the properties that launches depend on."""
+    """A GPU and the properties that launches depend on.
 
-    number: int  # index among the GPUs visible to this process
-    name: str  # as reported by the driver
-    capability: tuple[int, int]  # compute capability
-    multiprocessors: int  # number of multiprocessors
-    shared_bytes: int  # maximum shared memory per block
+    Args:
+        number: index among the GPUs visible to this process.
+        name: as reported by the driver.
+        capability: compute capability.
+        multiprocessors: number of multiprocessors.
+        shared_bytes: maximum shared memory per block.
+    """
+
+    number: int
+    name: str
+    capability: tuple[int, int]
+    multiprocessors: int
+    shared_bytes: int
 
     @classmethod
     def current(cls) -> "Device":

@@ -33,13 +33,20 @@ _folder: Path | None = None
 
 @dataclass(frozen=True)
 class KernelSource:
-    """A kernel that can be compiled."""
+    """A kernel that can be compiled.
 
-    identity: str  # name that is unique among the kernels of this version of the package
-    name: str  # name of the function
-    signature: str  # numba signature of arrays and integers
-    launch_bounds: tuple[int, int]  # threads per block, and blocks that a multiprocessor must be able to hold
-    # returns the function; may import numba, and raise OSError if a folder is not writable
+    Args:
+        identity: name that is unique among the kernels of this version of the package.
+        name: name of the function.
+        signature: numba signature of arrays and integers.
+        launch_bounds: threads per block, and blocks that a multiprocessor must be able to hold.
+        make: returns the function; may import numba, and raise OSError if a folder is not writable.
+    """
+
+    identity: str
+    name: str
+    signature: str
+    launch_bounds: tuple[int, int]
     make: Callable[[], Callable[..., Any]] = field(compare=False)
 
 

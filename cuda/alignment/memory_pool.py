@@ -26,11 +26,17 @@ _MIN_SEGMENT = 16 * 2**20
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """A block of device memory that goes back to its arena when it is no longer referenced."""
+    """A block of device memory that goes back to its arena when it is no longer referenced.
 
-    address: int  # of its first byte
-    size: int  # bytes
-    arena: "_Arena"  # the owner
+    Args:
+        address: of its first byte.
+        size: bytes.
+        arena: the owner.
+    """
+
+    address: int
+    size: int
+    arena: "_Arena"
 
     def __del__(self) -> None:
         # may run at any point of any thread, even while that thread holds the arena's lock

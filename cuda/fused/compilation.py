@@ -34,11 +34,17 @@ _recording = threading.Lock()
 
 @dataclass(frozen=True)
 class KernelVariant:
-    """A kernel with the types and constants that it is compiled for."""
+    """A kernel with the types and constants that it is compiled for.
 
-    module: str  # import name of the kernel's module
-    name: str  # name of the kernel in the module
-    specialization: str  # types, constants and options, as Triton's `JITFunction.preload` takes them
+    Args:
+        module: import name of the kernel's module.
+        name: name of the kernel in the module.
+        specialization: types, constants and options, as Triton's `JITFunction.preload` takes them.
+    """
+
+    module: str
+    name: str
+    specialization: str
 
     def description(self) -> dict[str, Any]:
         """Return the types, constants and options by name."""

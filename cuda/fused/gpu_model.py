@@ -14,10 +14,15 @@ import torch
 
 @dataclass(frozen=True)
 class GpuModel:
-    """A model of GPU."""
+    """A model of GPU.
 
-    name: str  # as the driver reports it, such as "NVIDIA H200"
-    capability: tuple[int, int]  # compute capability, major and minor
+    Args:
+        name: as the driver reports it, such as "NVIDIA H200".
+        capability: compute capability, major and minor.
+    """
+
+    name: str
+    capability: tuple[int, int]
 
 
 # a context variable, since launches are recorded in one thread while others may run

@@ -17,13 +17,21 @@ EPSILON = tl.constexpr(LAYER_NORM_EPSILON)
 
 
 class Rows(NamedTuple):
-    """A tensor [..., C] seen as rows of channels, without a copy. Strides are in elements."""
+    """A tensor [..., C] seen as rows of channels, without a copy. Strides are in elements.
 
-    count: int  # number of rows, outer · inner
-    inner: int  # number of rows within one step of the outer stride
-    outer_stride: int  # between blocks of `inner` rows
-    inner_stride: int  # between rows of one block
-    channel_stride: int  # between channels
+    Args:
+        count: number of rows, outer · inner.
+        inner: number of rows within one step of the outer stride.
+        outer_stride: between blocks of `inner` rows.
+        inner_stride: between rows of one block.
+        channel_stride: between channels.
+    """
+
+    count: int
+    inner: int
+    outer_stride: int
+    inner_stride: int
+    channel_stride: int
 
 
 def rows_of(x: torch.Tensor) -> Rows:

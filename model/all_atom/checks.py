@@ -46,62 +46,97 @@ CHECKS: Mapping[str, str] = {
 
 @dataclass(frozen=True, eq=False)
 class Restraints:
-    """The geometry that the molecules of a structure should have; rows are indices of its atoms."""
+    """The geometry that the molecules of a structure should have; rows are indices of its atoms.
 
-    bonds: np.ndarray = field(repr=False)  # int [B, 2]
-    bond_bounds: np.ndarray = field(repr=False)  # float [B, 2], smallest and largest length, Å
-    angles: np.ndarray = field(repr=False)  # int [G, 2], the outer atoms of angles
-    angle_bounds: np.ndarray = field(repr=False)  # float [G, 2], their smallest and largest distance, Å
-    pairs: np.ndarray = field(repr=False)  # int [P, 2], other pairs of atoms of a molecule
-    pair_lower: np.ndarray = field(repr=False)  # float [P], their smallest distance, Å
-    # int [K, 5], centres with three of their neighbours, and the atom from which these are seen: the fourth
-    # neighbour, or the centre if it has none
+    Args:
+        bonds: int [B, 2].
+        bond_bounds: float [B, 2], smallest and largest length, Å.
+        angles: int [G, 2], the outer atoms of angles.
+        angle_bounds: float [G, 2], their smallest and largest distance, Å.
+        pairs: int [P, 2], other pairs of atoms of a molecule.
+        pair_lower: float [P], their smallest distance, Å.
+        centres: int [K, 5], centres with three of their neighbours, and the atom from which these are seen:
+            the fourth neighbour, or the centre if it has none.
+        centre_signs: float [K], sign of the volume that the neighbours span.
+        double_bonds: int [D, 4], substituent, double bond, substituent.
+        double_bond_is_cis: bool [D], whether the substituents lie on one side.
+        aromatic_rings: rows of atoms.
+        puckered_rings: rows of atoms of rings that are not flat.
+        flat_double_bonds: rows of atoms around a double bond.
+        van_der_waals: float [A], Å.
+        covalent: float [A], Å.
+        is_inorganic: bool [A], ions and metals, whose contacts are judged by covalent radii.
+        unchecked: why the geometry of a molecule cannot be checked, by the name of its chain.
+    """
+
+    bonds: np.ndarray = field(repr=False)
+    bond_bounds: np.ndarray = field(repr=False)
+    angles: np.ndarray = field(repr=False)
+    angle_bounds: np.ndarray = field(repr=False)
+    pairs: np.ndarray = field(repr=False)
+    pair_lower: np.ndarray = field(repr=False)
     centres: np.ndarray = field(repr=False)
-    centre_signs: np.ndarray = field(repr=False)  # float [K], sign of the volume that the neighbours span
-    double_bonds: np.ndarray = field(repr=False)  # int [D, 4], substituent, double bond, substituent
-    double_bond_is_cis: np.ndarray = field(repr=False)  # bool [D], whether the substituents lie on one side
-    aromatic_rings: tuple[np.ndarray, ...] = field(repr=False)  # rows of atoms
-    puckered_rings: tuple[np.ndarray, ...] = field(repr=False)  # rows of atoms of rings that are not flat
-    flat_double_bonds: tuple[np.ndarray, ...] = field(repr=False)  # rows of atoms around a double bond
-    van_der_waals: np.ndarray = field(repr=False)  # float [A], Å
-    covalent: np.ndarray = field(repr=False)  # float [A], Å
-    # bool [A], ions and metals, whose contacts are judged by covalent radii
+    centre_signs: np.ndarray = field(repr=False)
+    double_bonds: np.ndarray = field(repr=False)
+    double_bond_is_cis: np.ndarray = field(repr=False)
+    aromatic_rings: tuple[np.ndarray, ...] = field(repr=False)
+    puckered_rings: tuple[np.ndarray, ...] = field(repr=False)
+    flat_double_bonds: tuple[np.ndarray, ...] = field(repr=False)
+    van_der_waals: np.ndarray = field(repr=False)
+    covalent: np.ndarray = field(repr=False)
     is_inorganic: np.ndarray = field(repr=False)
-    # why the geometry of a molecule cannot be checked, by the name of its chain
     unchecked: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Failure:
-    """A part of a structure that a check does not accept."""
+    """A part of a structure that a check does not accept.
 
-    check: str  # key of CHECKS
-    atoms: tuple[str, ...]  # its atoms, such as "B:HEM C1A"
-    # what was measured: Å, Å³ for chirality, the cosine of a dihedral angle for double_bond_stereo, the share
-    # for volume_overlap, whose atoms are the nearest two
+    Args:
+        check: key of CHECKS.
+        atoms: its atoms, such as "B:HEM C1A".
+        value: what was measured: Å, Å³ for chirality, the cosine of a dihedral angle for double_bond_stereo,
+            the share for volume_overlap, whose atoms are the nearest two.
+        limit: the nearest value that would be accepted.
+    """
+
+    check: str
+    atoms: tuple[str, ...]
     value: float
-    limit: float  # the nearest value that would be accepted
+    limit: float
 
 
 @dataclass(frozen=True)
 class ChainChecks:
-    """The counts of a chain."""
+    """The counts of a chain.
 
-    chain: str  # name of the chain
-    label: str  # its entity in words
-    # by key of CHECKS: number of parts that were checked, and of those that failed. A clash between chains
-    # counts in both
+    Args:
+        chain: name of the chain.
+        label: its entity in words.
+        counts: by key of CHECKS: number of parts that were checked, and of those that failed. A clash between
+            chains counts in both.
+        unchecked: why its geometry could not be checked; "" if it was.
+    """
+
+    chain: str
+    label: str
     counts: Mapping[str, tuple[int, int]]
-    unchecked: str = ""  # why its geometry could not be checked; "" if it was
+    unchecked: str = ""
 
 
 @dataclass(frozen=True)
 class Checks:
-    """The results of all checks of a structure."""
+    """The results of all checks of a structure.
 
-    chains: tuple[ChainChecks, ...]  # counts of each chain
-    failures: tuple[Failure, ...]  # at most MAX_LISTED of each check, worst first
-    failed: Mapping[str, int]  # number of failures of each check that has any
+    Args:
+        chains: counts of each chain.
+        failures: at most MAX_LISTED of each check, worst first.
+        failed: number of failures of each check that has any.
+    """
+
+    chains: tuple[ChainChecks, ...]
+    failures: tuple[Failure, ...]
+    failed: Mapping[str, int]
 
     @property
     def summary(self) -> str:

@@ -19,25 +19,42 @@ CONTACT_COLUMNS = (
 
 @dataclass(frozen=True)
 class Interface:
-    """Two chains."""
+    """Two chains.
 
-    chains: tuple[str, str]  # their names, in the order of the structure
-    kinds: tuple[str, str]  # their kinds, such as "protein" and "ligand"
-    iptm: float  # ipTM of the pair
-    pae_min: tuple[float, float]  # smallest PAE when aligned on the first and on the second, Å
-    contacts: int  # number of pairs of residues with atoms within CONTACT_DISTANCE
-    close_contacts: int  # number of those within CLOSE_DISTANCE
+    Args:
+        chains: their names, in the order of the structure.
+        kinds: their kinds, such as "protein" and "ligand".
+        iptm: ipTM of the pair.
+        pae_min: smallest PAE when aligned on the first and on the second, Å.
+        contacts: number of pairs of residues with atoms within CONTACT_DISTANCE.
+        close_contacts: number of those within CLOSE_DISTANCE.
+    """
+
+    chains: tuple[str, str]
+    kinds: tuple[str, str]
+    iptm: float
+    pae_min: tuple[float, float]
+    contacts: int
+    close_contacts: int
 
 
 @dataclass(frozen=True)
 class LigandContact:
-    """An atom of a ligand or ion with an atom of another chain."""
+    """An atom of a ligand or ion with an atom of another chain.
 
-    ligand: str  # residue of the ligand, such as "B:HEM"
-    ligand_atom: str  # name of its atom
-    residue: str  # residue of the other atom, such as "A:HIS 93"
-    atom: str  # name of the other atom
-    distance: float  # Å
+    Args:
+        ligand: residue of the ligand, such as "B:HEM".
+        ligand_atom: name of its atom.
+        residue: residue of the other atom, such as "A:HIS 93".
+        atom: name of the other atom.
+        distance: Å.
+    """
+
+    ligand: str
+    ligand_atom: str
+    residue: str
+    atom: str
+    distance: float
 
 
 @dataclass(frozen=True, eq=False)

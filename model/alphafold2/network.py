@@ -42,11 +42,17 @@ from model.prediction import ComplexScores
 
 @dataclass(frozen=True)
 class Representations:
-    """The trunk's output, in the dtype of the trunk."""
+    """The trunk's output, in the dtype of the trunk.
 
-    msa: torch.Tensor  # [S, N, C], without the template rows
-    pair: torch.Tensor  # [N, N, Z]
-    single: torch.Tensor  # [N, C']
+    Args:
+        msa: [S, N, C], without the template rows.
+        pair: [N, N, Z].
+        single: [N, C'].
+    """
+
+    msa: torch.Tensor
+    pair: torch.Tensor
+    single: torch.Tensor
 
     @property
     def first_row(self) -> torch.Tensor:
@@ -56,12 +62,19 @@ class Representations:
 
 @dataclass(frozen=True)
 class PassOutput:
-    """The result of one pass through trunk and structure module, before the heads."""
+    """The result of one pass through trunk and structure module, before the heads.
 
-    representations: Representations  # the trunk's output
-    structure_activations: torch.Tensor  # [N, C'] float32, the structure module's single representation
-    positions: torch.Tensor  # [N, 37, 3] float32, atom positions in Å
-    atom_mask: torch.Tensor  # [N, 37] float32, 1 for the atoms of the residue type
+    Args:
+        representations: the trunk's output.
+        structure_activations: [N, C'] float32, the structure module's single representation.
+        positions: [N, 37, 3] float32, atom positions in Å.
+        atom_mask: [N, 37] float32, 1 for the atoms of the residue type.
+    """
+
+    representations: Representations
+    structure_activations: torch.Tensor
+    positions: torch.Tensor
+    atom_mask: torch.Tensor
 
     def recycled_state(self) -> RecycledState:
         """Return the part of this output that the next pass takes as input."""

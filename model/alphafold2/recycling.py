@@ -31,18 +31,24 @@ _QUEUED_SHORT_PASSES = 2
 
 @dataclass(frozen=True)
 class RecyclingSettings:
-    """Settings of recycling."""
+    """Settings of recycling.
 
-    num_recycles: int = 3  # maximum number of passes after the first
-    # stop when CA distances change by less than this between passes (root mean square over all pairs, Å), as
-    # ColabFold does; 0 never stops early. DeepMind's multimer code, whose tolerance is 0.5 Å, makes one more
-    # pass
+    Args:
+        num_recycles: maximum number of passes after the first.
+        early_stop_tolerance: stop when CA distances change by less than this between passes (root
+            mean square over all pairs, Å), as ColabFold does; 0 never stops early. DeepMind's multimer code,
+            whose tolerance is 0.5 Å, makes one more pass.
+        extras: additional results that predictions contain.
+        seed: seed of the samples that multimer networks draw in each pass; see
+            `model.alphafold2.multimer.draws.PhiloxMsaDraws`.
+        dropout: whether the network drops updates as in its training, drawn with the seed.
+    """
+
+    num_recycles: int = 3
     early_stop_tolerance: float = 0.0
-    extras: frozenset[Extra] = frozenset()  # additional results that predictions contain
-    # seed of the samples that multimer networks draw in each pass; see
-    # `model.alphafold2.multimer.draws.PhiloxMsaDraws`
+    extras: frozenset[Extra] = frozenset()
     seed: int = 0
-    dropout: bool = False  # whether the network drops updates as in its training, drawn with the seed
+    dropout: bool = False
 
 
 def ca_distance_change(before: torch.Tensor, after: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:

@@ -42,12 +42,19 @@ KERNEL_WIDTHS = (16, 32, 64)
 
 @dataclass(frozen=True)
 class AtomWindows:
-    """Windows of consecutive query atoms, each with the keys around it, shifted inwards at both ends."""
+    """Windows of consecutive query atoms, each with the keys around it, shifted inwards at both ends.
 
-    atoms: int  # A, number of atoms
-    starts: torch.Tensor  # int64 [W], first key of each window
-    key_index: torch.Tensor  # int64 [W, K], atoms that are keys
-    mask: torch.Tensor  # float [W, Q, K], 1 for pairs of real atoms
+    Args:
+        atoms: A, number of atoms.
+        starts: int64 [W], first key of each window.
+        key_index: int64 [W, K], atoms that are keys.
+        mask: float [W, Q, K], 1 for pairs of real atoms.
+    """
+
+    atoms: int
+    starts: torch.Tensor
+    key_index: torch.Tensor
+    mask: torch.Tensor
 
     @classmethod
     def of(cls, atom_mask: torch.Tensor, queries: int, keys: int) -> "AtomWindows":
@@ -78,12 +85,19 @@ class AtomWindows:
 
 
 class BlockConditions(NamedTuple):
-    """Conditions of one block of an atom transformer, the same for all denoising steps."""
+    """Conditions of one block of an atom transformer, the same for all denoising steps.
 
-    bias: torch.Tensor  # [W, H, Q, K], logits of the pairs, with the penalty of masked ones
-    query: Modulation  # modulation of the queries and of the attention's output, [A, C] each
-    key: Modulation  # modulation of keys and values
-    transition: Modulation  # modulation of the transition
+    Args:
+        bias: [W, H, Q, K], logits of the pairs, with the penalty of masked ones.
+        query: modulation of the queries and of the attention's output, [A, C] each.
+        key: modulation of keys and values.
+        transition: modulation of the transition.
+    """
+
+    bias: torch.Tensor
+    query: Modulation
+    key: Modulation
+    transition: Modulation
 
 
 class AtomAttention(nn.Module):
@@ -286,13 +300,21 @@ class NoisyPositionEmbedder(nn.Module):
 
 @dataclass(frozen=True)
 class AtomConditions:
-    """Conditions of an encoder and its decoder, the same for all denoising steps."""
+    """Conditions of an encoder and its decoder, the same for all denoising steps.
 
-    windows: AtomWindows  # the windows of atoms
-    members: "TokenMembers"  # the atoms of tokens
-    single: torch.Tensor  # [A, C], conditioning of the atoms
-    pair: torch.Tensor  # [W, Q, K, P], conditioning of the pairs
-    encoder: tuple[BlockConditions, ...]  # conditions of the encoder's blocks
+    Args:
+        windows: the windows of atoms.
+        members: the atoms of tokens.
+        single: [A, C], conditioning of the atoms.
+        pair: [W, Q, K, P], conditioning of the pairs.
+        encoder: conditions of the encoder's blocks.
+    """
+
+    windows: AtomWindows
+    members: "TokenMembers"
+    single: torch.Tensor
+    pair: torch.Tensor
+    encoder: tuple[BlockConditions, ...]
 
 
 class AtomEncoder(nn.Module):
@@ -398,13 +420,19 @@ class AtomDecoder(nn.Module):
 
 @dataclass(frozen=True)
 class TokenMembers:
-    """The atoms of each token by their rank in it."""
+    """The atoms of each token by their rank in it.
 
-    atoms: torch.Tensor  # int64 [N, R], an atom of each token for each rank
-    weights: torch.Tensor  # [N, R], 1 where the token has such an atom
-    count: torch.Tensor  # [N, 1], number of atoms, at least 1
-    # [N, A], 1 for the atoms of a token, while gradients are recorded (those of a product need no sorting),
-    # otherwise None
+    Args:
+        atoms: int64 [N, R], an atom of each token for each rank.
+        weights: [N, R], 1 where the token has such an atom.
+        count: [N, 1], number of atoms, at least 1.
+        matrix: [N, A], 1 for the atoms of a token, while gradients are recorded (those of a product need no
+            sorting), otherwise None.
+    """
+
+    atoms: torch.Tensor
+    weights: torch.Tensor
+    count: torch.Tensor
     matrix: torch.Tensor | None
 
     @classmethod

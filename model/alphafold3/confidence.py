@@ -30,21 +30,36 @@ FRAME_EPSILON = 1e-8
 
 @dataclass(frozen=True)
 class Confidence:
-    """The scores of one structure. C is the number of chains, ordered by `chains`."""
+    """The scores of one structure. C is the number of chains, ordered by `chains`.
 
-    plddt: torch.Tensor  # [A], 0 to 100
-    pae: torch.Tensor  # [N, N], Å, expected error of the second token in the frame of the first
-    pde: torch.Tensor  # [N, N], Å, expected error of the distance
-    gpde: torch.Tensor  # mean of pde weighted by the probability of a contact, Å
-    ptm: torch.Tensor  # predicted TM score
-    iptm: torch.Tensor  # predicted TM score of the interfaces
-    disorder: torch.Tensor  # share of exposed protein residues
-    has_clash: torch.Tensor  # 1 if two polymer chains clash, otherwise 0
-    ranking_score: torch.Tensor  # 0.8 iptm + 0.2 ptm + 0.5 disorder − 100 has_clash
-    chains: tuple[int, ...]  # numbers of the chains (`asym_id`), ascending
-    chain_ptm: torch.Tensor  # [C], pTM of each chain
-    chain_pair_iptm: torch.Tensor  # [C, C], symmetric, ipTM of each pair of chains; 0 on the diagonal
-    # [C, C], symmetric, mean ipTM of the pair's ligand, or of both chains, with all others
+    Args:
+        plddt: [A], 0 to 100.
+        pae: [N, N], Å, expected error of the second token in the frame of the first.
+        pde: [N, N], Å, expected error of the distance.
+        gpde: mean of pde weighted by the probability of a contact, Å.
+        ptm: predicted TM score.
+        iptm: predicted TM score of the interfaces.
+        disorder: share of exposed protein residues.
+        has_clash: 1 if two polymer chains clash, otherwise 0.
+        ranking_score: 0.8 iptm + 0.2 ptm + 0.5 disorder − 100 has_clash.
+        chains: numbers of the chains (`asym_id`), ascending.
+        chain_ptm: [C], pTM of each chain.
+        chain_pair_iptm: [C, C], symmetric, ipTM of each pair of chains; 0 on the diagonal.
+        bespoke_iptm: [C, C], symmetric, mean ipTM of the pair's ligand, or of both chains, with all others.
+    """
+
+    plddt: torch.Tensor
+    pae: torch.Tensor
+    pde: torch.Tensor
+    gpde: torch.Tensor
+    ptm: torch.Tensor
+    iptm: torch.Tensor
+    disorder: torch.Tensor
+    has_clash: torch.Tensor
+    ranking_score: torch.Tensor
+    chains: tuple[int, ...]
+    chain_ptm: torch.Tensor
+    chain_pair_iptm: torch.Tensor
     bespoke_iptm: torch.Tensor
 
 
@@ -213,10 +228,15 @@ def _has_clash(positions: torch.Tensor, polymers: list[torch.Tensor]) -> torch.T
 
 
 class TokenFrames(NamedTuple):
-    """The frames of tokens (section 4.3.2 of the supplement)."""
+    """The frames of tokens (section 4.3.2 of the supplement).
 
-    atoms: torch.Tensor  # int64 [N, 3], the atoms of each frame; its origin is the second one
-    valid: torch.Tensor  # bool [N], tokens that have a frame; the atoms of the others mean nothing
+    Args:
+        atoms: int64 [N, 3], the atoms of each frame; its origin is the second one.
+        valid: bool [N], tokens that have a frame; the atoms of the others mean nothing.
+    """
+
+    atoms: torch.Tensor
+    valid: torch.Tensor
 
 
 def token_frames(

@@ -243,13 +243,21 @@ class TokenTransformer(nn.Module):
 
 @dataclass(frozen=True)
 class DiffusionConditions:
-    """Conditions of a prediction, the same for all denoising steps."""
+    """Conditions of a prediction, the same for all denoising steps.
 
-    single: torch.Tensor  # [N, S], single conditioning without the noise level
-    token_mask: Mask  # [N], or None if all tokens are real
-    token_biases: tuple[torch.Tensor, ...]  # [H, N, N] for each block of the token transformer
-    atoms: AtomConditions  # conditions of the atom encoder
-    decoder: tuple[BlockConditions, ...]  # conditions of the decoder's blocks
+    Args:
+        single: [N, S], single conditioning without the noise level.
+        token_mask: [N], or None if all tokens are real.
+        token_biases: [H, N, N] for each block of the token transformer.
+        atoms: conditions of the atom encoder.
+        decoder: conditions of the decoder's blocks.
+    """
+
+    single: torch.Tensor
+    token_mask: Mask
+    token_biases: tuple[torch.Tensor, ...]
+    atoms: AtomConditions
+    decoder: tuple[BlockConditions, ...]
 
 
 class DiffusionModule(nn.Module):

@@ -22,14 +22,23 @@ from model.layers.kernels import Kernels
 
 @dataclass(frozen=True)
 class RelativePositions:
-    """Classes of the relative positions of tokens (Algorithm 3), int8 [N, N] each."""
+    """Classes of the relative positions of tokens (Algorithm 3), int8 [N, N] each.
 
-    residue: torch.Tensor  # clipped offset of the residues in one chain, or the last class
-    token: torch.Tensor  # clipped offset of the tokens in one residue, or the last class
-    chain: torch.Tensor  # clipped offset of the copies of one entity, or the last class
-    same_entity: torch.Tensor  # bool [N, N]
-    classes: int  # number of classes of the first two
-    chain_classes: int  # number of classes of the third
+    Args:
+        residue: clipped offset of the residues in one chain, or the last class.
+        token: clipped offset of the tokens in one residue, or the last class.
+        chain: clipped offset of the copies of one entity, or the last class.
+        same_entity: bool [N, N].
+        classes: number of classes of the first two.
+        chain_classes: number of classes of the third.
+    """
+
+    residue: torch.Tensor
+    token: torch.Tensor
+    chain: torch.Tensor
+    same_entity: torch.Tensor
+    classes: int
+    chain_classes: int
 
     @classmethod
     def of(cls, inputs: AlphaFold3Inputs, config: AlphaFold3Config) -> "RelativePositions":

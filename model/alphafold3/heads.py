@@ -28,12 +28,19 @@ _REPRESENTATIVES = (*_AMINO_ACIDS, *(21, 22, 13, 13, -1), *(20, 21, 12, 12, -1),
 
 @dataclass(frozen=True)
 class ConfidenceLogits:
-    """The heads' logits for one sample."""
+    """The heads' logits for one sample.
 
-    plddt: torch.Tensor  # [A, 50], bins of lDDT from 0 to 1
-    resolved: torch.Tensor  # [A, 2], not resolved and resolved in an experiment
-    pae: torch.Tensor  # [N, N, 64], bins of the aligned error from 0 to 32 Å
-    pde: torch.Tensor  # [N, N, 64], bins of the distance error from 0 to 32 Å
+    Args:
+        plddt: [A, 50], bins of lDDT from 0 to 1.
+        resolved: [A, 2], not resolved and resolved in an experiment.
+        pae: [N, N, 64], bins of the aligned error from 0 to 32 Å.
+        pde: [N, N, 64], bins of the distance error from 0 to 32 Å.
+    """
+
+    plddt: torch.Tensor
+    resolved: torch.Tensor
+    pae: torch.Tensor
+    pde: torch.Tensor
 
 
 # rows of tokens, and the logits of their aligned and distance errors, [n, N, B] each

@@ -29,47 +29,82 @@ HOST_TOKENS = 4096
 
 @dataclass(frozen=True)
 class AlphaFold3Inputs:
-    """All that the network sees of one target. Masks and flags are 1 for yes."""
+    """All that the network sees of one target. Masks and flags are 1 for yes.
 
-    token_index: torch.Tensor  # int64 [N], 0, 1, 2, …
-    # int64 [N], number of the residue in its chain; atoms of one residue share it
+    Args:
+        token_index: int64 [N], 0, 1, 2, …
+        residue_index: int64 [N], number of the residue in its chain; atoms of one residue share it.
+        asym_id: int64 [N], number of the chain.
+        entity_id: int64 [N], number of the chain's entity (distinct sequence or molecule).
+        sym_id: int64 [N], number of the chain among the copies of its entity.
+        restype: float [N, 32], one-hot residue type: 20 amino acids by three-letter name, UNK, A, G, C, U, N,
+            DA, DG, DC, DT, DN, gap.
+        is_protein: bool [N], like is_rna, is_dna and is_ligand.
+        is_rna: bool [N].
+        is_dna: bool [N].
+        is_ligand: bool [N].
+        is_atomized: bool [N], tokens of one atom.
+        cyclic_mask: bool [N], tokens of cyclic chains.
+        token_mask: float [N], 0 for padding, which comes last.
+        token_bonds: float [N, N], symmetric, bonds within and to ligands.
+        num_atoms_per_token: int64 [N].
+        start_atom_index: int64 [N], first atom of each token.
+        atom_to_token_index: int64 [A].
+        atom_mask: float [A], 0 for padding, which comes last.
+        ref_pos: float [A, 3], Å, reference conformer of the atom's residue or molecule.
+        ref_mask: float [A], atoms with a reference position.
+        ref_element: int8 [A, 119], one-hot atomic number − 1.
+        ref_charge: float [A], formal charge.
+        ref_atom_name_chars: int8 [A, 4, 64], one-hot characters of the atom's name, code − 32.
+        ref_space_uid: int64 [A], number of the reference conformer.
+        msa: int8 [R, N, 32], one-hot residue types; the query is the first row.
+        has_deletion: float [R, N], 1 where residues of the row are left out before this position.
+        deletion_value: float [R, N], 2/π · arctan(number of them / 3).
+        msa_mask: float [R, N].
+        profile: float [N, 32], frequencies of residue types in the alignment.
+        deletion_mean: float [N], mean deletion_value of the alignment.
+        template_restype: int8 [T, N, 32], one-hot.
+        template_pseudo_beta_mask: float [T, N].
+        template_backbone_frame_mask: float [T, N].
+        template_distogram: int8 [T, N, N, 39], one-hot distances of pseudo-β atoms; maybe on the CPU.
+        template_unit_vector: float [T, N, N, 3], directions between residues in their backbone frames; maybe
+            on the CPU.
+    """
+
+    token_index: torch.Tensor
     residue_index: torch.Tensor
-    asym_id: torch.Tensor  # int64 [N], number of the chain
-    entity_id: torch.Tensor  # int64 [N], number of the chain's entity (distinct sequence or molecule)
-    sym_id: torch.Tensor  # int64 [N], number of the chain among the copies of its entity
-    # float [N, 32], one-hot residue type: 20 amino acids by three-letter name, UNK, A, G, C, U, N, DA, DG,
-    # DC, DT, DN, gap
+    asym_id: torch.Tensor
+    entity_id: torch.Tensor
+    sym_id: torch.Tensor
     restype: torch.Tensor
-    is_protein: torch.Tensor  # bool [N], like is_rna, is_dna and is_ligand
-    is_rna: torch.Tensor  # bool [N]
-    is_dna: torch.Tensor  # bool [N]
-    is_ligand: torch.Tensor  # bool [N]
-    is_atomized: torch.Tensor  # bool [N], tokens of one atom
-    cyclic_mask: torch.Tensor  # bool [N], tokens of cyclic chains
-    token_mask: torch.Tensor  # float [N], 0 for padding, which comes last
-    token_bonds: torch.Tensor  # float [N, N], symmetric, bonds within and to ligands
-    num_atoms_per_token: torch.Tensor  # int64 [N]
-    start_atom_index: torch.Tensor  # int64 [N], first atom of each token
-    atom_to_token_index: torch.Tensor  # int64 [A]
-    atom_mask: torch.Tensor  # float [A], 0 for padding, which comes last
-    ref_pos: torch.Tensor  # float [A, 3], Å, reference conformer of the atom's residue or molecule
-    ref_mask: torch.Tensor  # float [A], atoms with a reference position
-    ref_element: torch.Tensor  # int8 [A, 119], one-hot atomic number − 1
-    ref_charge: torch.Tensor  # float [A], formal charge
-    ref_atom_name_chars: torch.Tensor  # int8 [A, 4, 64], one-hot characters of the atom's name, code − 32
-    ref_space_uid: torch.Tensor  # int64 [A], number of the reference conformer
-    msa: torch.Tensor  # int8 [R, N, 32], one-hot residue types; the query is the first row
-    has_deletion: torch.Tensor  # float [R, N], 1 where residues of the row are left out before this position
-    deletion_value: torch.Tensor  # float [R, N], 2/π · arctan(number of them / 3)
-    msa_mask: torch.Tensor  # float [R, N]
-    profile: torch.Tensor  # float [N, 32], frequencies of residue types in the alignment
-    deletion_mean: torch.Tensor  # float [N], mean deletion_value of the alignment
-    template_restype: torch.Tensor  # int8 [T, N, 32], one-hot
-    template_pseudo_beta_mask: torch.Tensor  # float [T, N]
-    template_backbone_frame_mask: torch.Tensor  # float [T, N]
-    # int8 [T, N, N, 39], one-hot distances of pseudo-β atoms; maybe on the CPU
+    is_protein: torch.Tensor
+    is_rna: torch.Tensor
+    is_dna: torch.Tensor
+    is_ligand: torch.Tensor
+    is_atomized: torch.Tensor
+    cyclic_mask: torch.Tensor
+    token_mask: torch.Tensor
+    token_bonds: torch.Tensor
+    num_atoms_per_token: torch.Tensor
+    start_atom_index: torch.Tensor
+    atom_to_token_index: torch.Tensor
+    atom_mask: torch.Tensor
+    ref_pos: torch.Tensor
+    ref_mask: torch.Tensor
+    ref_element: torch.Tensor
+    ref_charge: torch.Tensor
+    ref_atom_name_chars: torch.Tensor
+    ref_space_uid: torch.Tensor
+    msa: torch.Tensor
+    has_deletion: torch.Tensor
+    deletion_value: torch.Tensor
+    msa_mask: torch.Tensor
+    profile: torch.Tensor
+    deletion_mean: torch.Tensor
+    template_restype: torch.Tensor
+    template_pseudo_beta_mask: torch.Tensor
+    template_backbone_frame_mask: torch.Tensor
     template_distogram: torch.Tensor
-    # float [T, N, N, 3], directions between residues in their backbone frames; maybe on the CPU
     template_unit_vector: torch.Tensor
 
     @classmethod

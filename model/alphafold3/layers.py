@@ -174,12 +174,19 @@ class SwiGLUTransition(nn.Module):
 
 
 class Modulation(NamedTuple):
-    """The effect of a conditioning signal on one layer: scale and shift of its input, gate of its output."""
+    """The effect of a conditioning signal on one layer: scale and shift of its input, gate of its output.
 
-    scale: torch.Tensor  # [..., C]
-    shift: torch.Tensor  # [..., C]
-    gate: torch.Tensor | None = None  # [..., C]; of keys, which have no output, None
-    logits: bool = False  # whether scale and gate are the sigmoids of the given ones, in half precision only
+    Args:
+        scale: [..., C].
+        shift: [..., C].
+        gate: [..., C]; of keys, which have no output, None.
+        logits: whether scale and gate are the sigmoids of the given ones, in half precision only.
+    """
+
+    scale: torch.Tensor
+    shift: torch.Tensor
+    gate: torch.Tensor | None = None
+    logits: bool = False
 
     def norm(self, x: torch.Tensor) -> torch.Tensor:
         """Normalise x [..., C], then scale and shift it (last line of Algorithm 26)."""

@@ -50,23 +50,36 @@ MAX_GRAPHED_TOKENS = 2048
 
 @dataclass(frozen=True)
 class TrunkOutput:
-    """The representations of a target."""
+    """The representations of a target.
 
-    features: torch.Tensor  # [N, I], the input representation
-    single: torch.Tensor  # [N, S]
-    pair: torch.Tensor  # [n, N, Z], in the dtype of the trunk
-    relative: RelativePositions  # relative positions of the tokens
-    # tokens of the rows of `pair`, all but with several ranks
+    Args:
+        features: [N, I], the input representation.
+        single: [N, S].
+        pair: [n, N, Z], in the dtype of the trunk.
+        relative: relative positions of the tokens.
+        rows: tokens of the rows of `pair`, all but with several ranks.
+    """
+
+    features: torch.Tensor
+    single: torch.Tensor
+    pair: torch.Tensor
+    relative: RelativePositions
     rows: slice = field(default_factory=lambda: slice(None))
 
 
 @dataclass(frozen=True)
 class Samples:
-    """Structures of one target."""
+    """Structures of one target.
 
-    positions: torch.Tensor  # [S, A, 3], Å
-    confidences: tuple[Confidence, ...]  # scores of each sample
-    contacts: torch.Tensor  # [N, N], probability that tokens are within 8 Å
+    Args:
+        positions: [S, A, 3], Å.
+        confidences: scores of each sample.
+        contacts: [N, N], probability that tokens are within 8 Å.
+    """
+
+    positions: torch.Tensor
+    confidences: tuple[Confidence, ...]
+    contacts: torch.Tensor
 
 
 class AlphaFold3(nn.Module):

@@ -19,11 +19,17 @@ _Step: TypeAlias = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Te
 
 
 class StepDraws(NamedTuple):
-    """Random numbers of one step, normally distributed with variance 1."""
+    """Random numbers of one step, normally distributed with variance 1.
 
-    quaternion: torch.Tensor  # [S, 4], not normalised, real part first
-    translation: torch.Tensor  # [S, 3], Å
-    noise: torch.Tensor  # [S, A, 3]
+    Args:
+        quaternion: [S, 4], not normalised, real part first.
+        translation: [S, 3], Å.
+        noise: [S, A, 3].
+    """
+
+    quaternion: torch.Tensor
+    translation: torch.Tensor
+    noise: torch.Tensor
 
 
 class DiffusionDraws(Protocol):

@@ -86,11 +86,16 @@ Path = str | os.PathLike[str]
 
 
 class ParameterKey(NamedTuple):
-    """The part of a parameter file that holds one tensor of a network."""
+    """The part of a parameter file that holds one tensor of a network.
 
-    key: str  # the array's key
-    block: int | None  # index of the tensor's block in its stack, or None outside of stacks
-    # 0 or 1 if the tensor is the first or second half of the array's last axis, otherwise None
+    Args:
+        key: the array's key.
+        block: index of the tensor's block in its stack, or None outside of stacks.
+        half: 0 or 1 if the tensor is the first or second half of the array's last axis, otherwise None.
+    """
+
+    key: str
+    block: int | None
     half: int | None
 
 

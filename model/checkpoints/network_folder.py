@@ -35,39 +35,60 @@ _NAME = re.compile(r"(?!.*rank_\d)[A-Za-z0-9_]{1,40}")
 
 @dataclass(frozen=True)
 class InputSizes:
-    """The inputs of each pass that a network was trained with."""
+    """The inputs of each pass that a network was trained with.
 
-    msa_rows: int  # rows of the MSA representation, template slots included
-    extra_rows: int  # rows of the extra MSA
-    templates: int  # template slots
-    template_side_chains: bool  # whether templates had side chains beyond CB; those of others are left out
-    masked_fraction: float  # fraction of the sampled rows' positions that are masked
-    resample: bool  # whether each pass samples rows and masks anew, instead of using those of the first pass
-    num_recycles: int  # largest number of passes after the first
-    residues: int  # residues of the largest crop
+    Args:
+        msa_rows: rows of the MSA representation, template slots included.
+        extra_rows: rows of the extra MSA.
+        templates: template slots.
+        masked_fraction: fraction of the sampled rows' positions that are masked.
+        template_side_chains: whether templates had side chains beyond CB; those of others are left out.
+        resample: whether each pass samples rows and masks anew, instead of using those of the first pass.
+        num_recycles: largest number of passes after the first.
+        residues: residues of the largest crop.
+    """
+
+    msa_rows: int
+    extra_rows: int
+    templates: int
+    template_side_chains: bool
+    masked_fraction: float
+    resample: bool
+    num_recycles: int
+    residues: int
 
 
 @dataclass(frozen=True)
 class HeldOutCase:
-    """The accuracy on held-out chains of one kind, lDDT-CA from 0 to 1."""
+    """The accuracy on held-out chains of one kind, lDDT-CA from 0 to 1.
 
-    with_template: bool  # whether the network had templates
-    lower: float  # smallest identity of the best template (0 to 1), or number of effective sequences without
-    upper: float | None  # the end of this range, exclusive; None if there is none
-    chains: int  # number of chains
-    lddt: float  # mean lDDT-CA
-    # low, high: the 95 % bootstrap interval of this mean
+    Args:
+        with_template: whether the network had templates.
+        lower: smallest identity of the best template (0 to 1), or number of effective sequences without.
+        upper: the end of this range, exclusive; None if there is none.
+        chains: number of chains.
+        lddt: mean lDDT-CA.
+        low, high: the 95 % bootstrap interval of this mean.
+        baseline: mean lDDT-CA of copying the best template, or of a helix without templates.
+        plddt_error: mean absolute difference of the mean pLDDT / 100 of a chain and its lDDT-CA.
+        weak_template: whether all templates were weak: E > MAX_EVALUE, or aligned to less than MIN_COVERAGE.
+        percentile_10, percentile_90: percentiles of the lDDT-CA of single chains; None if they were not
+            recorded, see `single_chains`.
+        shortest, longest: residues of the shortest and the longest chain; by default, of training chains.
+    """
+
+    with_template: bool
+    lower: float
+    upper: float | None
+    chains: int
+    lddt: float
     low: float
     high: float
-    baseline: float  # mean lDDT-CA of copying the best template, or of a helix without templates
-    plddt_error: float  # mean absolute difference of the mean pLDDT / 100 of a chain and its lDDT-CA
-    # whether all templates were weak: E > MAX_EVALUE, or aligned to less than MIN_COVERAGE
+    baseline: float
+    plddt_error: float
     weak_template: bool = False
-    # percentile_10, percentile_90: percentiles of the lDDT-CA of single chains; None if they were not
-    # recorded, see `single_chains`
     percentile_10: float | None = None
     percentile_90: float | None = None
-    # shortest, longest: residues of the shortest and the longest chain; by default, of training chains
     shortest: int = 40
     longest: int = 512
 
@@ -114,24 +135,38 @@ class HeldOutCase:
 
 @dataclass(frozen=True)
 class NetworkManifest:
-    """The description of a network."""
+    """The description of a network.
 
-    name: str  # name of the network
-    version: str  # date and training steps
-    licence: str  # licence of the weights
-    training_data: str  # the data in words
-    samples: int  # number of training samples
-    steps: int  # number of training steps
-    sha256: str  # SHA-256 of the file of the weights, hex
-    config: ModelConfig  # the architecture, with the heads that are trained
-    inputs: InputSizes  # sizes of the inputs
-    side_chains: bool  # whether side chains were trained; their positions mean nothing otherwise
-    held_out: tuple[HeldOutCase, ...] = ()  # accuracy on held-out chains; empty if it was not measured
-    # share of the bonds between residues of held-out chains that are as in crystal structures, with their
-    # angles, within 12 standard deviations; None if it was not measured
+    Args:
+        name: name of the network.
+        version: date and training steps.
+        licence: licence of the weights.
+        training_data: the data in words.
+        samples: number of training samples.
+        steps: number of training steps.
+        sha256: SHA-256 of the file of the weights, hex.
+        config: the architecture, with the heads that are trained.
+        inputs: sizes of the inputs.
+        side_chains: whether side chains were trained; their positions mean nothing otherwise.
+        held_out: accuracy on held-out chains; empty if it was not measured.
+        regular_bonds: share of the bonds between residues of held-out chains that are as in crystal
+            structures, with their angles, within 12 standard deviations; None if it was not measured.
+        plddt_shift: number that is added to the log odds of pLDDT / 100; a network is more confident on its
+            training chains than on others.
+    """
+
+    name: str
+    version: str
+    licence: str
+    training_data: str
+    samples: int
+    steps: int
+    sha256: str
+    config: ModelConfig
+    inputs: InputSizes
+    side_chains: bool
+    held_out: tuple[HeldOutCase, ...] = ()
     regular_bonds: float | None = None
-    # number that is added to the log odds of pLDDT / 100; a network is more confident on its training chains
-    # than on others
     plddt_shift: float = 0.0
 
     @property
@@ -211,13 +246,19 @@ def read_weights_file(folder: Path, manifest: NetworkManifest) -> bytes:
 
 @dataclass(frozen=True)
 class HeldOutScores:
-    """The results of `benchmarks/compact.py --json` that become part of a manifest."""
+    """The results of `benchmarks/compact.py --json` that become part of a manifest.
 
-    cases: tuple[HeldOutCase, ...]  # see `held_out` of `NetworkManifest`
-    regular_bonds: float | None  # see there; that of the first file
-    # inputs that were scored, of the first file; None if it does not state them
+    Args:
+        cases: see `held_out` of `NetworkManifest`.
+        regular_bonds: see there; that of the first file.
+        inputs: inputs that were scored, of the first file; None if it does not state them.
+        plddt_shift: see `NetworkManifest`; that of the first file that has one.
+    """
+
+    cases: tuple[HeldOutCase, ...]
+    regular_bonds: float | None
     inputs: InputSizes | None = None
-    plddt_shift: float = 0.0  # see `NetworkManifest`; that of the first file that has one
+    plddt_shift: float = 0.0
 
 
 def read_held_out(paths: Sequence[Path]) -> HeldOutScores:

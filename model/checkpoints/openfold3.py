@@ -77,11 +77,17 @@ _LAYER_NAME = re.compile(rf"(.*\.(?:{'|'.join(_LAYERS)}))\.(.+)")
 
 
 class TensorSource(NamedTuple):
-    """The origin of a parameter of our network."""
+    """The origin of a parameter of our network.
 
-    name: str | None  # the tensor of the checkpoint; None if there is none, which means zeros
-    shape: tuple[int, ...]  # its shape there
-    transposed: bool  # whether our parameter is its transpose, with axes split
+    Args:
+        name: the tensor of the checkpoint; None if there is none, which means zeros.
+        shape: its shape there.
+        transposed: whether our parameter is its transpose, with axes split.
+    """
+
+    name: str | None
+    shape: tuple[int, ...]
+    transposed: bool
 
 
 def source_of(name: str, shape: tuple[int, ...]) -> TensorSource:

@@ -19,15 +19,23 @@ _AMBIGUOUS = {
 
 @dataclass(frozen=True, eq=False)
 class PairedAtoms:
-    """All atoms of the chains of a reference, with those of a model."""
+    """All atoms of the chains of a reference, with those of a model.
 
-    model: np.ndarray  # (N, 3), Å; NaN for atoms that the model lacks
-    reference: np.ndarray  # (N, 3), Å
-    residues: np.ndarray  # (N,), index of each atom's residue, over all chains
-    names: list[str]  # the name of each atom
-    is_trace: np.ndarray  # (N,), whether an atom is its residue's CA or C3'
-    # for each residue with ambiguous names, the indices of its ambiguous atoms (K,), and of the same atoms
-    # with exchanged names
+    Args:
+        model: (N, 3), Å; NaN for atoms that the model lacks.
+        reference: (N, 3), Å.
+        residues: (N,), index of each atom's residue, over all chains.
+        names: the name of each atom.
+        is_trace: (N,), whether an atom is its residue's CA or C3'.
+        swaps: for each residue with ambiguous names, the indices of its ambiguous atoms (K,), and of the same
+            atoms with exchanged names.
+    """
+
+    model: np.ndarray
+    reference: np.ndarray
+    residues: np.ndarray
+    names: list[str]
+    is_trace: np.ndarray
     swaps: list[tuple[list[int], list[int]]]
 
 

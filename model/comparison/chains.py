@@ -21,13 +21,21 @@ _FIT_SCALE = 8.0  # Å
 
 @dataclass(frozen=True, eq=False)
 class ComparedChain:
-    """A chain of a protein or nucleic acid."""
+    """A chain of a protein or nucleic acid.
 
-    name: str  # the chain id
-    trace: str  # the atom that represents a residue, CA or C3'
-    names: list[str]  # the name of each residue
-    breaks: list[bool]  # for each residue but the last, whether it is not bonded to the next one
-    residues: list[Residue]  # the atoms of each residue
+    Args:
+        name: the chain id.
+        trace: the atom that represents a residue, CA or C3'.
+        names: the name of each residue.
+        breaks: for each residue but the last, whether it is not bonded to the next one.
+        residues: the atoms of each residue.
+    """
+
+    name: str
+    trace: str
+    names: list[str]
+    breaks: list[bool]
+    residues: list[Residue]
 
     def __len__(self) -> int:
         return len(self.residues)
@@ -35,13 +43,21 @@ class ComparedChain:
 
 @dataclass(frozen=True, eq=False)
 class ComparedLigand:
-    """A ligand or an ion."""
+    """A ligand or an ion.
 
-    name: str  # chain, component and number
-    names: list[str]  # names of its heavy atoms
-    elements: list[str]  # their elements
-    radii: np.ndarray  # (N,), their covalent radii in Å
-    positions: np.ndarray  # (N, 3), Å
+    Args:
+        name: chain, component and number.
+        names: names of its heavy atoms.
+        elements: their elements.
+        radii: (N,), their covalent radii in Å.
+        positions: (N, 3), Å.
+    """
+
+    name: str
+    names: list[str]
+    elements: list[str]
+    radii: np.ndarray
+    positions: np.ndarray
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,11 +70,17 @@ class ComparedMolecules:
 
 @dataclass(frozen=True, eq=False)
 class ChainPair:
-    """A chain of the reference with its chain of the model."""
+    """A chain of the reference with its chain of the model.
 
-    model: ComparedChain  # the chain of the model
-    reference: ComparedChain  # the chain of the reference
-    residues: np.ndarray  # (N, 2), indices of paired residues in the model and the reference
+    Args:
+        model: the chain of the model.
+        reference: the chain of the reference.
+        residues: (N, 2), indices of paired residues in the model and the reference.
+    """
+
+    model: ComparedChain
+    reference: ComparedChain
+    residues: np.ndarray
 
     def atoms(self, names: tuple[str, ...] | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Return coordinates (N, 3) of the atoms that both have, of the model and the reference."""

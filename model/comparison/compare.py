@@ -22,17 +22,23 @@ _INTERFACE = 10.0
 
 @dataclass(frozen=True)
 class Comparison:
-    """The scores of a model."""
+    """The scores of a model.
 
-    scores: dict[str, float]  # by name; NaN where there is none
-    chains: dict[str, str]  # chains of the reference → chains of the model
-    # scores of each interface of the reference, by its two chains
+    Args:
+        scores: by name; NaN where there is none.
+        chains: chains of the reference → chains of the model.
+        interfaces: scores of each interface of the reference, by its two chains.
+        ligands: scores of each ligand of the reference, and the ligands of the model that they are of.
+        residues: lDDT of each residue of the reference, by chain.
+        remarks: lines about what could not be compared.
+    """
+
+    scores: dict[str, float]
+    chains: dict[str, str]
     interfaces: dict[str, dict[str, float]] = field(default_factory=dict)
-    # scores of each ligand of the reference, and the ligands of the model that they are of
     ligands: dict[str, dict[str, float | str]] = field(default_factory=dict)
-    # lDDT of each residue of the reference, by chain
     residues: dict[str, list[float]] = field(default_factory=dict)
-    remarks: list[str] = field(default_factory=list)  # lines about what could not be compared
+    remarks: list[str] = field(default_factory=list)
 
 
 def compare(model: ComparedMolecules, reference: ComparedMolecules) -> Comparison | None:

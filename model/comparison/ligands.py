@@ -24,12 +24,16 @@ _BOND_TOLERANCE = 0.4  # Å, beyond the sum of covalent radii
 
 @dataclass(frozen=True)
 class LigandScores:
-    """The scores of the ligands of a reference."""
+    """The scores of the ligands of a reference.
 
-    # for each ligand, rmsd and lddt_pli, and the ligand of the model that each is of; empty if the model has
-    # no such ligand
+    Args:
+        ligands: for each ligand, rmsd and lddt_pli, and the ligand of the model that each is of; empty if the
+            model has no such ligand.
+        remarks: lines about ligands without a partner.
+    """
+
     ligands: dict[str, dict[str, float | str]]
-    remarks: list[str]  # lines about ligands without a partner
+    remarks: list[str]
 
     def mean(self, score: str) -> float:
         """Return the mean of a score over the ligands that have it."""

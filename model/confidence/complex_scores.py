@@ -102,14 +102,21 @@ def _interface_residues(rows_of_logits: LogitRows, edges: torch.Tensor, chains: 
 
 @dataclass(frozen=True)
 class _TmTerms:
-    """Expected TM-score terms of the pairs of residues, summed over chains, and the PAE."""
+    """Expected TM-score terms of the pairs of residues, summed over chains, and the PAE.
 
-    total: torch.Tensor  # [N, C] float64, sums over the residues of each chain, with d0 of the whole complex
-    own_chain: torch.Tensor  # [N] float64, mean over the residue's own chain, with d0 of that chain
-    # [N, C] float64, like `total`, but only over the pairs of residues that actifpTM counts
+    Args:
+        total: [N, C] float64, sums over the residues of each chain, with d0 of the whole complex.
+        own_chain: [N] float64, mean over the residue's own chain, with d0 of that chain.
+        active_total: [N, C] float64, like `total`, but only over the pairs of residues that actifpTM counts.
+        active_weight: [N, C] float64, number of these pairs.
+        pae: [N, N] float32, Å; rows are the residues that are aligned on.
+    """
+
+    total: torch.Tensor
+    own_chain: torch.Tensor
     active_total: torch.Tensor
-    active_weight: torch.Tensor  # [N, C] float64, number of these pairs
-    pae: torch.Tensor  # [N, N] float32, Å; rows are the residues that are aligned on
+    active_weight: torch.Tensor
+    pae: torch.Tensor
 
 
 def _sum_tm_terms(

@@ -29,11 +29,17 @@ MAX_CONTACTS = 100_000
 
 @dataclass(frozen=True)
 class Chains:
-    """The chains of N residues."""
+    """The chains of N residues.
 
-    index: torch.Tensor  # [N] int64, 0-based chain of each residue
-    membership: torch.Tensor  # [N, C] float64, 1 for the chain of each residue
-    size: torch.Tensor  # [C] float64, number of residues
+    Args:
+        index: [N] int64, 0-based chain of each residue.
+        membership: [N, C] float64, 1 for the chain of each residue.
+        size: [C] float64, number of residues.
+    """
+
+    index: torch.Tensor
+    membership: torch.Tensor
+    size: torch.Tensor
 
     @classmethod
     def from_numbers(cls, numbers: np.ndarray, device: torch.device) -> "Chains":
@@ -49,11 +55,17 @@ class Chains:
 
 @dataclass(frozen=True)
 class Residues:
-    """The residues that scores of pairs compare."""
+    """The residues that scores of pairs compare.
 
-    ca: torch.Tensor  # [N, 3] float64, Å, position of CA; NaN without coordinates
-    cb: torch.Tensor  # [N, 3] float64, Å, position of CB, of CA without one
-    plddt: torch.Tensor  # [N] float64, 0 to 100
+    Args:
+        ca: [N, 3] float64, Å, position of CA; NaN without coordinates.
+        cb: [N, 3] float64, Å, position of CB, of CA without one.
+        plddt: [N] float64, 0 to 100.
+    """
+
+    ca: torch.Tensor
+    cb: torch.Tensor
+    plddt: torch.Tensor
 
 
 def tm_term(error: torch.Tensor, d0: torch.Tensor) -> torch.Tensor:

@@ -18,10 +18,15 @@ def rotate(rotation: torch.Tensor, point: torch.Tensor) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class Rigid:
-    """Rigid transformations x → R x + t with any leading axes."""
+    """Rigid transformations x → R x + t with any leading axes.
 
-    rotation: torch.Tensor  # [..., 3, 3]
-    translation: torch.Tensor  # [..., 3]
+    Args:
+        rotation: [..., 3, 3].
+        translation: [..., 3].
+    """
+
+    rotation: torch.Tensor
+    translation: torch.Tensor
 
     def apply(self, points: torch.Tensor) -> torch.Tensor:
         """Transform local points [..., 3] to global ones."""

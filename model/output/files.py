@@ -16,13 +16,19 @@ from model.prediction import Prediction
 
 @dataclass(frozen=True)
 class AllAtomFiles:
-    """The files of one structure."""
+    """The files of one structure.
 
-    # content by kind: "cif", "pdb" if the format can hold it, "scores", "contacts" if there are several
-    # chains, "summary_confidences", "confidences" with the extra "all", and "pairwise" if it was asked for
+    Args:
+        texts: content by kind: "cif", "pdb" if the format can hold it, "scores", "contacts" if there are
+            several chains, "summary_confidences", "confidences" with the extra "all", and "pairwise" if it
+            was asked for.
+        pdb_missing: why there is no PDB file, in words; None if there is one.
+        checks: results of the checks, which are also in the scores.
+    """
+
     texts: Mapping[str, str] = field(repr=False)
-    pdb_missing: str | None  # why there is no PDB file, in words; None if there is one
-    checks: Checks  # results of the checks, which are also in the scores
+    pdb_missing: str | None
+    checks: Checks
 
 
 def format_all_atom_files(

@@ -20,16 +20,25 @@ _IDENTITY_DENOMINATOR = "Number of aligned residue pairs (not including the gaps
 
 @dataclass(frozen=True)
 class UsedTemplate:
-    """A template of a chain."""
+    """A template of a chain.
 
-    chain: str  # name of the target's chain
-    entry: str | None  # PDB code, or None for a structure that the user gave
-    template_chain: str  # chain of the template
-    description: str  # a line for people
-    # the sequences of chain and template; None if the alignment is not known
+    Args:
+        chain: name of the target's chain.
+        entry: PDB code, or None for a structure that the user gave.
+        template_chain: chain of the template.
+        description: a line for people.
+        sequences: the sequences of chain and template; None if the alignment is not known.
+        pairs: aligned residues of chain and template, from 0, ascending.
+        identity: share of identical pairs.
+    """
+
+    chain: str
+    entry: str | None
+    template_chain: str
+    description: str
     sequences: tuple[str, str] | None = None
-    pairs: tuple[tuple[int, int], ...] = ()  # aligned residues of chain and template, from 0, ascending
-    identity: float = 0.0  # share of identical pairs
+    pairs: tuple[tuple[int, int], ...] = ()
+    identity: float = 0.0
 
     def aligned_rows(self) -> tuple[str, str]:
         """Return the aligned parts of chain and template, with gaps."""

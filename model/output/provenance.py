@@ -9,15 +9,23 @@ REMARK_WIDTH = 68
 
 @dataclass(frozen=True)
 class Provenance:
-    """The origin of a structure."""
+    """The origin of a structure.
 
-    name: str  # name of the target
-    program: str  # program and version, for example "foldcli 0.1.0"
-    network: str  # network and settings, for example "alphafold2_ptm_model_3, seed 0, 3 recycles"
-    warning: str | None = None  # a warning to print first, or None
-    # description of the template that the structure is a copy of; None for predictions
+    Args:
+        name: name of the target.
+        program: program and version, for example "foldcli 0.1.0".
+        network: network and settings, for example "alphafold2_ptm_model_3, seed 0, 3 recycles".
+        warning: a warning to print first, or None.
+        copied_from: description of the template that the structure is a copy of; None for predictions.
+        note: the network's origin, templates and expected accuracy in words, or None.
+    """
+
+    name: str
+    program: str
+    network: str
+    warning: str | None = None
     copied_from: str | None = None
-    note: str | None = None  # the network's origin, templates and expected accuracy in words, or None
+    note: str | None = None
 
     @property
     def title(self) -> str:

@@ -33,16 +33,27 @@ SMALLEST = (CHUNKS[-1], 1)
 
 @dataclass(frozen=True)
 class PredictionSize:
-    """The sizes that determine the memory of a prediction."""
+    """The sizes that determine the memory of a prediction.
 
-    tokens: int  # number of tokens
-    atoms: int  # number of atoms
-    rows: int  # rows of the whole alignment; a cycle sees a part of them
-    samples: int = 5  # number of structures
-    templates: int = 4  # number of template slots
-    half: bool = False  # whether the trunk is bfloat16 and runs fused kernels; otherwise all is float32
-    on_gpu: bool = True  # whether the network runs on a GPU
-    ranks: int = 1  # number of devices that predict together (`model.parallel`)
+    Args:
+        tokens: number of tokens.
+        atoms: number of atoms.
+        rows: rows of the whole alignment; a cycle sees a part of them.
+        samples: number of structures.
+        templates: number of template slots.
+        half: whether the trunk is bfloat16 and runs fused kernels; otherwise all is float32.
+        on_gpu: whether the network runs on a GPU.
+        ranks: number of devices that predict together (`model.parallel`).
+    """
+
+    tokens: int
+    atoms: int
+    rows: int
+    samples: int = 5
+    templates: int = 4
+    half: bool = False
+    on_gpu: bool = True
+    ranks: int = 1
 
     @property
     def item(self) -> int:
@@ -67,16 +78,25 @@ class PredictionSize:
 
 @dataclass(frozen=True)
 class AllAtomMemoryPlan:
-    """Samples at once and chunk size of a prediction, and the memory it needs at most."""
+    """Samples at once and chunk size of a prediction, and the memory it needs at most.
 
-    samples_at_once: int  # see `AlphaFold3.predict`
-    chunk_elements: int  # see `AlphaFold3.predict`
-    # bytes of each phase, with all that lives during the whole prediction but the parameters
+    Args:
+        samples_at_once: see `AlphaFold3.predict`.
+        chunk_elements: see `AlphaFold3.predict`.
+        phases: bytes of each phase, with all that lives during the whole prediction but the parameters.
+        loaded: bytes of the parameters.
+        copies: bytes of the copies of parameters that kernels read.
+        available: bytes that are free when the parameters are loaded.
+        tokens: number of tokens.
+    """
+
+    samples_at_once: int
+    chunk_elements: int
     phases: dict[str, int]
-    loaded: int  # bytes of the parameters
-    copies: int  # bytes of the copies of parameters that kernels read
-    available: int  # bytes that are free when the parameters are loaded
-    tokens: int  # number of tokens
+    loaded: int
+    copies: int
+    available: int
+    tokens: int
 
     @property
     def needed(self) -> int:

@@ -8,20 +8,35 @@ from model.alphafold2.modules.config import ModelConfig
 
 @dataclass(frozen=True)
 class KernelRequest:
-    """Kernels to compile."""
+    """Kernels to compile.
 
-    gpu_name: str  # name of the GPU as the driver reports it; it selects tuned launches
-    capability: tuple[int, int]  # its compute capability
-    networks: tuple[ModelConfig, ...]  # architectures
-    precision: Literal["bf16", "fp32"]  # number format of the trunk
-    processes: int  # number of processes that compile
+    Args:
+        gpu_name: name of the GPU as the driver reports it; it selects tuned launches.
+        capability: its compute capability.
+        networks: architectures.
+        precision: number format of the trunk.
+        processes: number of processes that compile.
+    """
+
+    gpu_name: str
+    capability: tuple[int, int]
+    networks: tuple[ModelConfig, ...]
+    precision: Literal["bf16", "fp32"]
+    processes: int
 
 
 @dataclass(frozen=True)
 class CompilationStatus:
-    """The state of a compilation."""
+    """The state of a compilation.
 
-    done: int = 0  # kernels that were compiled, were in the cache already, or failed
-    total: int = 0  # kernels found so far
-    compiled: int = 0  # kernels that were not in the cache
-    error: str = ""  # the first error; "" if there was none
+    Args:
+        done: kernels that were compiled, were in the cache already, or failed.
+        total: kernels found so far.
+        compiled: kernels that were not in the cache.
+        error: the first error; "" if there was none.
+    """
+
+    done: int = 0
+    total: int = 0
+    compiled: int = 0
+    error: str = ""

@@ -38,17 +38,29 @@ MARGIN, RANKS_MARGIN = 0.05, 0.12
 
 @dataclass(frozen=True)
 class PassSize:
-    """The sizes that determine the memory of one pass."""
+    """The sizes that determine the memory of one pass.
 
-    residues: int  # number of residues N
-    msa_rows: int  # number of MSA rows S, including template rows
-    extra_rows: int  # number of extra MSA rows E
-    templates: int = 0  # number of templates that are embedded
-    element_bytes: int = 2  # bytes per element of the trunk's activations, 2 or 4
-    in_place: bool = True  # whether the kernels add updates without storing them first; the fused kernels do
-    alignment_rows: int = 0  # number of alignment rows that multimer networks sample from; 0 for others
-    ranks: int = 1  # number of devices that a pass is divided among (`model.parallel`)
-    graphs: bool = True  # whether blocks of short proteins are replayed as CUDA graphs
+    Args:
+        residues: number of residues N.
+        msa_rows: number of MSA rows S, including template rows.
+        extra_rows: number of extra MSA rows E.
+        templates: number of templates that are embedded.
+        element_bytes: bytes per element of the trunk's activations, 2 or 4.
+        in_place: whether the kernels add updates without storing them first; the fused kernels do.
+        alignment_rows: number of alignment rows that multimer networks sample from; 0 for others.
+        ranks: number of devices that a pass is divided among (`model.parallel`).
+        graphs: whether blocks of short proteins are replayed as CUDA graphs.
+    """
+
+    residues: int
+    msa_rows: int
+    extra_rows: int
+    templates: int = 0
+    element_bytes: int = 2
+    in_place: bool = True
+    alignment_rows: int = 0
+    ranks: int = 1
+    graphs: bool = True
 
     def per_rank(self, count: int) -> int:
         """Return the largest number of elements that a rank has of an axis of `count` elements."""
@@ -96,12 +108,19 @@ class PassSize:
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """The chunk size for a pass, and the memory that the pass is expected to need."""
+    """The chunk size for a pass, and the memory that the pass is expected to need.
 
-    chunk_elements: int  # argument of `cuda.fused.chunking.chunk_budget`
-    peak_bytes: int  # expected peak memory without parameters
-    available_bytes: int  # free memory that the plan is based on
-    graphs: bool = True  # whether several ranks may use CUDA graphs
+    Args:
+        chunk_elements: argument of `cuda.fused.chunking.chunk_budget`.
+        peak_bytes: expected peak memory without parameters.
+        available_bytes: free memory that the plan is based on.
+        graphs: whether several ranks may use CUDA graphs.
+    """
+
+    chunk_elements: int
+    peak_bytes: int
+    available_bytes: int
+    graphs: bool = True
 
     def __str__(self) -> str:
         return (

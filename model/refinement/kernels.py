@@ -33,33 +33,55 @@ _kernel = functools.partial(kernel, error_model="numpy")
 
 
 class Terms(NamedTuple):
-    """The terms of the energy that do not change with the structure, and the residues' tables."""
+    """The terms of the energy that do not change with the structure, and the residues' tables.
 
-    num_atoms: np.ndarray  # [R], number of atoms of each residue
-    bonded: np.ndarray  # [R], whether a residue is bonded to the previous one
-    radius: np.ndarray  # [R, 14], van der Waals radii, Å
-    # [R, 5, 2], slots of the two atoms of the axes of psi and chi1 to chi4; 0 where there is none
+    Args:
+        num_atoms: [R], number of atoms of each residue.
+        bonded: [R], whether a residue is bonded to the previous one.
+        radius: [R, 14], van der Waals radii, Å.
+        axes: [R, 5, 2], slots of the two atoms of the axes of psi and chi1 to chi4; 0 where there is none.
+        moved: [R, 5, 14], whether an atom turns about an axis.
+        bonds: [B, 4], residue and slot of both atoms of each bonded distance.
+        bond_lengths: [B, 2], their lengths and the deviations that cost 1.
+        near: [D, 2], pairs of residues whose CA distance is kept.
+        near_distances: [D], these distances.
+        is_cysteine: [R].
+    """
+
+    num_atoms: np.ndarray
+    bonded: np.ndarray
+    radius: np.ndarray
     axes: np.ndarray
-    moved: np.ndarray  # [R, 5, 14], whether an atom turns about an axis
-    bonds: np.ndarray  # [B, 4], residue and slot of both atoms of each bonded distance
-    bond_lengths: np.ndarray  # [B, 2], their lengths and the deviations that cost 1
-    near: np.ndarray  # [D, 2], pairs of residues whose CA distance is kept
-    near_distances: np.ndarray  # [D], these distances
-    is_cysteine: np.ndarray  # [R]
+    moved: np.ndarray
+    bonds: np.ndarray
+    bond_lengths: np.ndarray
+    near: np.ndarray
+    near_distances: np.ndarray
+    is_cysteine: np.ndarray
 
 
 class Weights(NamedTuple):
-    """Weights of the energy, and the steps."""
+    """Weights of the energy, and the steps.
 
-    steps: int  # number of steps
-    step_size: float  # of the first 60 % of the steps, in Å and radians; it then falls to 2 % of this
-    bond: float  # weight of the squared errors of bonded distances, in units of their deviations
-    restraint: float  # weight of the errors of CA distances: half of the square up to 1 Å, then linear
-    # weight of squared overlaps in Å²; a tenth of it at first, all of it after half of the steps
+    Args:
+        steps: number of steps.
+        step_size: of the first 60 % of the steps, in Å and radians; it then falls to 2 % of this.
+        bond: weight of the squared errors of bonded distances, in units of their deviations.
+        restraint: weight of the errors of CA distances: half of the square up to 1 Å, then linear.
+        clash: weight of squared overlaps in Å²; a tenth of it at first, all of it after half of the steps.
+        linear_clash: weight of overlaps in Å, relative to that of their squares.
+        overlap: overlap of van der Waals radii that costs nothing, Å.
+        pair_interval: steps between searches for atoms that may overlap.
+    """
+
+    steps: int
+    step_size: float
+    bond: float
+    restraint: float
     clash: float
-    linear_clash: float  # weight of overlaps in Å, relative to that of their squares
-    overlap: float  # overlap of van der Waals radii that costs nothing, Å
-    pair_interval: int  # steps between searches for atoms that may overlap
+    linear_clash: float
+    overlap: float
+    pair_interval: int
 
 
 @_kernel

@@ -39,36 +39,54 @@ _OPENMM_RESIDUE = re.compile(
 
 @dataclass(frozen=True)
 class RelaxSettings:
-    """Settings of a relaxation."""
+    """Settings of a relaxation.
 
-    stiffness: float = 10.0  # spring constant of the restraints, kcal/mol/Å²
-    max_iterations: int = 2000  # iterations of the minimizer in each round
-    tolerance: float = 2.39  # root mean square force at which the minimizer stops, kJ/mol/nm
-    max_rounds: int = 3  # rounds of minimization and release of violating residues
-    max_seconds: float = 1800.0  # time after which a relaxation fails
-    device: Literal["auto", "cpu", "gpu"] = "auto"  # see `select_platform`
-    threads: int = 1  # CPU threads; with one, the result on a CPU is the same in every bit
+    Args:
+        stiffness: spring constant of the restraints, kcal/mol/Å².
+        max_iterations: iterations of the minimizer in each round.
+        tolerance: root mean square force at which the minimizer stops, kJ/mol/nm.
+        max_rounds: rounds of minimization and release of violating residues.
+        max_seconds: time after which a relaxation fails.
+        device: see `select_platform`.
+        threads: CPU threads; with one, the result on a CPU is the same in every bit.
+    """
+
+    stiffness: float = 10.0
+    max_iterations: int = 2000
+    tolerance: float = 2.39
+    max_rounds: int = 3
+    max_seconds: float = 1800.0
+    device: Literal["auto", "cpu", "gpu"] = "auto"
+    threads: int = 1
 
 
 @dataclass(frozen=True)
 class RelaxResult:
-    """A relaxed structure."""
+    """A relaxed structure.
 
-    structure: gemmi.Structure  # the relaxed structure with hydrogens; B-factors are those of the input
-    # energy_before, energy_after: kcal/mol, restraints included, after hydrogens were added
+    Args:
+        structure: the relaxed structure with hydrogens; B-factors are those of the input.
+        energy_before, energy_after: kcal/mol, restraints included, after hydrogens were added.
+        rmsd: root mean square displacement of heavy atoms, Å.
+        before, after: violations of the input and of the result.
+        geometry_before, geometry_after: their backbones.
+        rounds: number of rounds.
+        seconds: wall time.
+        platform: OpenMM's platform.
+        changes: descriptions of all changes to the structure except added hydrogens and moved atoms.
+    """
+
+    structure: gemmi.Structure
     energy_before: float
     energy_after: float
-    rmsd: float  # root mean square displacement of heavy atoms, Å
-    # before, after: violations of the input and of the result
+    rmsd: float
     before: StructureViolations
     after: StructureViolations
-    # geometry_before, geometry_after: their backbones
     geometry_before: BackboneGeometry
     geometry_after: BackboneGeometry
-    rounds: int  # number of rounds
-    seconds: float  # wall time
-    platform: str  # OpenMM's platform
-    # descriptions of all changes to the structure except added hydrogens and moved atoms
+    rounds: int
+    seconds: float
+    platform: str
     changes: tuple[str, ...]
 
     @property

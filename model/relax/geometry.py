@@ -20,13 +20,21 @@ _USUAL_REGIONS = (
 
 @dataclass(frozen=True)
 class BackboneGeometry:
-    """Unusual geometry of one structure."""
+    """Unusual geometry of one structure.
 
-    twisted: int  # peptide bonds more than 30 degrees from planar
-    bonds: int  # peptide bonds whose length is more than 4 standard deviations off
-    mirrored: int  # residues of the wrong hand at CA
-    phi_psi: int  # residues, except glycine, whose phi and psi are outside the usual regions
-    longest_bond: float  # length of the longest peptide bond, Å
+    Args:
+        twisted: peptide bonds more than 30 degrees from planar.
+        bonds: peptide bonds whose length is more than 4 standard deviations off.
+        mirrored: residues of the wrong hand at CA.
+        phi_psi: residues, except glycine, whose phi and psi are outside the usual regions.
+        longest_bond: length of the longest peptide bond, Å.
+    """
+
+    twisted: int
+    bonds: int
+    mirrored: int
+    phi_psi: int
+    longest_bond: float
 
     def counts(self) -> dict[str, int | float]:
         """Return the values for JSON."""

@@ -22,12 +22,19 @@ _ATOMS_AT_ONCE = 512
 
 @dataclass(frozen=True)
 class StructureViolations:
-    """The violations of one structure."""
+    """The violations of one structure.
 
-    bonds: int  # peptide bonds more than 12 standard deviations too long or too short
-    angles: int  # angles at peptide bonds more than 12 standard deviations off
-    clashes: int  # pairs of atoms of different residues that overlap by more than 1.5 Å
-    residues: frozenset[int]  # indices of residues with a violation, in the order of the structure
+    Args:
+        bonds: peptide bonds more than 12 standard deviations too long or too short.
+        angles: angles at peptide bonds more than 12 standard deviations off.
+        clashes: pairs of atoms of different residues that overlap by more than 1.5 Å.
+        residues: indices of residues with a violation, in the order of the structure.
+    """
+
+    bonds: int
+    angles: int
+    clashes: int
+    residues: frozenset[int]
 
     @property
     def total(self) -> int:

@@ -52,22 +52,33 @@ _LOCK_SECONDS = 10.0
 
 @dataclass(frozen=True)
 class StepReport:
-    """The results of one optimiser step."""
+    """The results of one optimiser step.
 
-    step: int  # number of steps done, this one included
-    total_steps: int  # number of steps of the run
-    # mean of each loss term over this process's samples, and their weighted sum as `loss`
+    Args:
+        step: number of steps done, this one included.
+        total_steps: number of steps of the run.
+        terms: mean of each loss term over this process's samples, and their weighted sum as `loss`.
+        gradient_norm: norm of the gradient before clipping; the mean of their norms if the gradients of
+            micro-batches are clipped.
+        skipped: True if the step changed nothing, because its gradient was not finite or a spike.
+        learning_rate: learning rate of the step.
+        seconds: wall time of the step.
+        waited: part of `seconds` spent waiting for samples.
+        samples_per_second: speed of all processes together.
+        recycles: number of passes before the one that was trained; None if each sample has its own.
+        validation: scores on the held-out chains, by set, if a validation followed the step.
+    """
+
+    step: int
+    total_steps: int
     terms: dict[str, float]
-    # norm of the gradient before clipping; the mean of their norms if the gradients of micro-batches are
-    # clipped
     gradient_norm: float
-    skipped: bool  # True if the step changed nothing, because its gradient was not finite or a spike
-    learning_rate: float  # learning rate of the step
-    seconds: float  # wall time of the step
-    waited: float  # part of `seconds` spent waiting for samples
-    samples_per_second: float  # speed of all processes together
-    recycles: int | None  # number of passes before the one that was trained; None if each sample has its own
-    # scores on the held-out chains, by set, if a validation followed the step
+    skipped: bool
+    learning_rate: float
+    seconds: float
+    waited: float
+    samples_per_second: float
+    recycles: int | None
     validation: dict[str, dict[str, float]] | None = None
 
 

@@ -40,15 +40,20 @@ _MAX_CHAINED_COLUMNS = 112
 class Variant:
     """A kernel to generate.
 
+    Args:
+        kind: "listed", "bounds" or "bordered".
+        layout: lanes and columns.
+        arithmetic: number format; "byte" for bounds and bordered only.
+        packed_integer_maximum: whether the GPU has max.s16x2 (sm_90), which handles two numbers per
+            instruction. Non-negative halves have the same order as integers.
+
     Raises:
         ValueError: kind, arithmetic and layout do not match.
     """
 
-    kind: Kind  # "listed", "bounds" or "bordered"
-    layout: LaneLayout  # lanes and columns
-    arithmetic: Arithmetic  # number format; "byte" for bounds and bordered only
-    # whether the GPU has max.s16x2 (sm_90), which handles two numbers per instruction. Non-negative halves
-    # have the same order as integers
+    kind: Kind
+    layout: LaneLayout
+    arithmetic: Arithmetic
     packed_integer_maximum: bool
 
     def __post_init__(self) -> None:

@@ -17,11 +17,17 @@ DEFAULT = "default"
 
 @dataclass(frozen=True)
 class Launch:
-    """A launch configuration."""
+    """A launch configuration.
 
-    layout: LaneLayout  # lanes and columns
-    threads: int  # threads per block
-    blocks: int  # blocks that must fit on a multiprocessor at once; limits a thread's registers
+    Args:
+        layout: lanes and columns.
+        threads: threads per block.
+        blocks: blocks that must fit on a multiprocessor at once; limits a thread's registers.
+    """
+
+    layout: LaneLayout
+    threads: int
+    blocks: int
 
 
 def local_table_path(device: str, kernels: Path) -> Path:

@@ -43,12 +43,19 @@ _BANKS = 32
 
 @dataclass(frozen=True)
 class VectorLoad:
-    """One vector load of a lane's words of a table row."""
+    """One vector load of a lane's words of a table row.
 
-    first: int  # index of its first word
-    words: int  # width, 4, 2 or 1 words
-    width_index: int  # index of its width among the widths of the row, widest first
-    repeat: int  # index among the loads of the same width
+    Args:
+        first: index of its first word.
+        words: width, 4, 2 or 1 words.
+        width_index: index of its width among the widths of the row, widest first.
+        repeat: index among the loads of the same width.
+    """
+
+    first: int
+    words: int
+    width_index: int
+    repeat: int
 
 
 @cache
@@ -66,14 +73,23 @@ def vector_loads(count: int) -> tuple[VectorLoad, ...]:
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """The 16-bit number format of a cell, and the entries of the profile table."""
+    """The 16-bit number format of a cell, and the entries of the profile table.
 
-    name: str  # "half" (float16), "short" (int16), or "byte" (float16 cells, one-byte entries)
-    dtype: type  # dtype of the table's entries
-    zero: int  # word that represents two cells with score 0
-    reset: int  # entry that brings any exact score to 0
-    limit: int  # scores below this are exact ("byte": at least the exact score); higher ones may be wrong
-    largest_entry: int  # largest magnitude of a profile score
+    Args:
+        name: "half" (float16), "short" (int16), or "byte" (float16 cells, one-byte entries).
+        dtype: dtype of the table's entries.
+        zero: word that represents two cells with score 0.
+        reset: entry that brings any exact score to 0.
+        limit: scores below this are exact ("byte": at least the exact score); higher ones may be wrong.
+        largest_entry: largest magnitude of a profile score.
+    """
+
+    name: str
+    dtype: type
+    zero: int
+    reset: int
+    limit: int
+    largest_entry: int
 
     @property
     def entry_bytes(self) -> int:
@@ -106,13 +122,18 @@ class LaneLayout:
     of all lanes, and so on. A segment has enough lane slots for one pass of a load to read all banks; with
     fewer lanes per group the slots repeat the same words, which avoids bank conflicts.
 
+    Args:
+        lanes: lanes per target, 1, 2, 4, 8, 16 or 32.
+        columns: query columns per lane, a multiple of 4 · entry_bytes, at most 128.
+        entry_bytes: bytes of a table entry: 2, or 1 with arithmetic "byte".
+
     Raises:
         ValueError: lanes or columns are not supported.
     """
 
-    lanes: int  # lanes per target, 1, 2, 4, 8, 16 or 32
-    columns: int  # query columns per lane, a multiple of 4 · entry_bytes, at most 128
-    entry_bytes: int = 2  # bytes of a table entry: 2, or 1 with arithmetic "byte"
+    lanes: int
+    columns: int
+    entry_bytes: int = 2
 
     def __post_init__(self) -> None:
         step = 4 * self.entry_bytes

@@ -28,11 +28,17 @@ MEMBER_SIZE = 4
 
 @dataclass(frozen=True)
 class TargetLists:
-    """The lists of a batch of queries, in the memory of a GPU; row q is that of query q."""
+    """The lists of a batch of queries, in the memory of a GPU; row q is that of query q.
 
-    targets: Any  # device int32 [queries, n], indices of targets, distinct and in any order
-    scores: Any  # device int32 [queries, n], exact scores, 0 before they are known
-    # device int32 [queries, n], for each unscored target, the number of stretches of the unscored targets up
-    # to this one
+    Args:
+        targets: device int32 [queries, n], indices of targets, distinct and in any order.
+        scores: device int32 [queries, n], exact scores, 0 before they are known.
+        ends: device int32 [queries, n], for each unscored target, the number of stretches of the unscored
+            targets up to this one.
+        state: device int32 [queries, STATE_SIZE].
+    """
+
+    targets: Any
+    scores: Any
     ends: Any
-    state: Any  # device int32 [queries, STATE_SIZE]
+    state: Any

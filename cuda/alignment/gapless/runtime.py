@@ -212,12 +212,19 @@ def _upload_stream(device: int) -> tuple[Any, Any]:
 
 @dataclass(frozen=True)
 class PreparedKernel:
-    """A compiled kernel with its launch configuration."""
+    """A compiled kernel with its launch configuration.
 
-    device: Device  # the GPU
-    launch: Launch  # the configuration
-    kernel: Any  # result of `compiled_kernel`
-    blocks: int  # number of blocks that fit on a multiprocessor at once
+    Args:
+        device: the GPU.
+        launch: the configuration.
+        kernel: result of `compiled_kernel`.
+        blocks: number of blocks that fit on a multiprocessor at once.
+    """
+
+    device: Device
+    launch: Launch
+    kernel: Any
+    blocks: int
 
     @property
     def groups(self) -> int:

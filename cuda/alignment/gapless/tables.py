@@ -37,12 +37,17 @@ def check_profile(profile: np.ndarray) -> None:
 
 @dataclass(frozen=True, eq=False)
 class TableSource:
-    """A table that is to be built."""
+    """A table that is to be built.
 
-    layout: LaneLayout  # of the table
-    arithmetic: Arithmetic  # of its entries
-    # int16 [≤ tile, 32], half-bits, magnitudes up to the arithmetic's largest entry. With bytes, scores are
-    # at most MAX_SCORE, and lower ones than −MAX_PENALTY count as that
+    Args:
+        layout: of the table.
+        arithmetic: of its entries.
+        profile: int16 [≤ tile, 32], half-bits, magnitudes up to the arithmetic's largest entry. With bytes,
+            scores are at most MAX_SCORE, and lower ones than −MAX_PENALTY count as that.
+    """
+
+    layout: LaneLayout
+    arithmetic: Arithmetic
     profile: np.ndarray
 
     @property
@@ -124,12 +129,19 @@ def _cells(layout: LaneLayout) -> np.ndarray:
 
 @dataclass(frozen=True)
 class ProfileLimits:
-    """Limits of the scores of a profile."""
+    """Limits of the scores of a profile.
 
-    lowest: int  # lowest score of a letter
-    lowest_entry: int  # lowest of all 32 columns
-    highest_entry: int  # highest of all 32 columns
-    best_total: int  # sum of the highest positive score of each position, which no alignment exceeds
+    Args:
+        lowest: lowest score of a letter.
+        lowest_entry: lowest of all 32 columns.
+        highest_entry: highest of all 32 columns.
+        best_total: sum of the highest positive score of each position, which no alignment exceeds.
+    """
+
+    lowest: int
+    lowest_entry: int
+    highest_entry: int
+    best_total: int
 
     @property
     def largest_magnitude(self) -> int:

@@ -34,11 +34,17 @@ length 1."""
 
 @dataclass(frozen=True)
 class Shape:
-    """The shape of a row kernel."""
+    """The shape of a row kernel.
 
-    lanes: int  # threads per group, 4, 8, 16 or 32
-    columns: int  # query positions per lane; even, for 32-bit kernels a multiple of 8
-    threads: int  # threads per block, a multiple of `lanes`; in the simulator equal to `lanes`
+    Args:
+        lanes: threads per group, 4, 8, 16 or 32.
+        columns: query positions per lane; even, for 32-bit kernels a multiple of 8.
+        threads: threads per block, a multiple of `lanes`; in the simulator equal to `lanes`.
+    """
+
+    lanes: int
+    columns: int
+    threads: int
 
     @property
     def width(self) -> int:

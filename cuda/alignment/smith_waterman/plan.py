@@ -19,11 +19,17 @@ MANY_PAIRS = 20_000
 
 @dataclass(frozen=True)
 class Pairs:
-    """Query–target pairs to align, in any order."""
+    """Query–target pairs to align, in any order.
 
-    query: np.ndarray  # int32 [n], index of the query
-    target: np.ndarray  # int64 [n], index of the target
-    length: np.ndarray  # int32 [n], residues of the target
+    Args:
+        query: int32 [n], index of the query.
+        target: int64 [n], index of the target.
+        length: int32 [n], residues of the target.
+    """
+
+    query: np.ndarray
+    target: np.ndarray
+    length: np.ndarray
 
     def __len__(self) -> int:
         return len(self.query)
@@ -35,14 +41,18 @@ class Pairs:
 
 @dataclass(frozen=True)
 class Shapes:
-    """The available kernel shapes, each group sorted by width."""
+    """The available kernel shapes, each group sorted by width.
 
-    # shapes for pairs of 16-bit numbers with the most cells per second; empty if the GPU lacks this
-    # arithmetic
+    Args:
+        packed: shapes for pairs of 16-bit numbers with the most cells per second; empty if the GPU lacks this
+            arithmetic.
+        low_latency: shapes for the same arithmetic and query lengths with the least time per target; may be
+            empty.
+        wide: shapes for 32 bits; columns are a multiple of 8. The last one processes longer queries in tiles.
+    """
+
     packed: tuple[Shape, ...]
-    # shapes for the same arithmetic and query lengths with the least time per target; may be empty
     low_latency: tuple[Shape, ...]
-    # shapes for 32 bits; columns are a multiple of 8. The last one processes longer queries in tiles
     wide: tuple[Shape, ...]
 
 
@@ -78,41 +88,58 @@ def narrowest(shapes: Sequence[Shape], lengths: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Assignments:
-    """Ranges of the sorted pairs, each of one query and to be aligned by one shape; arrays [m]."""
+    """Ranges of the sorted pairs, each of one query and to be aligned by one shape; arrays [m].
 
-    shapes: tuple[Shape, ...]  # the shapes to which `shape` refers
-    # query, shape: indices
+    Args:
+        shapes: the shapes to which `shape` refers.
+        query, shape: indices.
+        first, count: position of the first pair in the sorted order, and number of pairs, which may be 0.
+    """
+
+    shapes: tuple[Shape, ...]
     query: np.ndarray
     shape: np.ndarray
-    # first, count: position of the first pair in the sorted order, and number of pairs, which may be 0
     first: np.ndarray
     count: np.ndarray
 
 
 @dataclass(frozen=True)
 class RowLaunch:
-    """One launch of a row kernel."""
+    """One launch of a row kernel.
 
-    # kind, shape: the kernel
+    Args:
+        kind, shape: the kernel.
+        first: index of its first block's numbers in the table.
+        blocks: number of blocks.
+        queries: indices of the queries.
+    """
+
     kind: Kind
     shape: Shape
-    first: int  # index of its first block's numbers in the table
-    blocks: int  # number of blocks
-    queries: np.ndarray  # indices of the queries
+    first: int
+    blocks: int
+    queries: np.ndarray
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The launches for pairs that are sorted on the GPU."""
+    """The launches for pairs that are sorted on the GPU.
 
-    # int32. First the position of each query's first pair in the sorted order; then TASK numbers for each
-    # profile tile, for `arrange_profiles`; then BLOCK numbers for each thread block of the row kernels,
-    # blocks with the longest pairs of a query first
+    Args:
+        table: int32. First the position of each query's first pair in the sorted order; then TASK numbers for
+            each profile tile, for `arrange_profiles`; then BLOCK numbers for each thread block of the row
+            kernels, blocks with the longest pairs of a query first.
+        tasks: index of the first tile's numbers.
+        tiles: number of tiles.
+        words: number of int32 words of all arranged profiles.
+        launches: those that take longest per row first.
+    """
+
     table: np.ndarray
-    tasks: int  # index of the first tile's numbers
-    tiles: int  # number of tiles
-    words: int  # number of int32 words of all arranged profiles
-    launches: list[RowLaunch]  # those that take longest per row first
+    tasks: int
+    tiles: int
+    words: int
+    launches: list[RowLaunch]
 
 
 def exclusive_sums(counts: np.ndarray) -> np.ndarray:

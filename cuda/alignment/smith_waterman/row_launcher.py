@@ -44,27 +44,39 @@ Allocate = Callable[[int, np.dtype[Any]], Any]
 
 @dataclass(frozen=True)
 class _Sorting:
-    """Pairs that are being sorted."""
+    """Pairs that are being sorted.
 
-    count: int  # number of pairs (n)
-    # query, target: device int32 and int64 [n]
+    Args:
+        count: number of pairs (n).
+        query, target: device int32 and int64 [n].
+        counts: device int32 [queries · BUCKETS].
+        buckets, order: device int32 [n].
+        ends: device int32 [ENTRY · (n + 1)].
+        traced: whether a pair's rows end where its alignment ends.
+    """
+
+    count: int
     query: Any
     target: Any
-    counts: Any  # device int32 [queries · BUCKETS]
-    # buckets, order: device int32 [n]
+    counts: Any
     buckets: Any
     order: Any
-    ends: Any  # device int32 [ENTRY · (n + 1)]
-    traced: bool  # whether a pair's rows end where its alignment ends
+    ends: Any
+    traced: bool
 
 
 @dataclass(frozen=True)
 class PreparedRows:
-    """Launches of row kernels with their arguments; may be run repeatedly."""
+    """Launches of row kernels with their arguments; may be run repeatedly.
 
-    launches: list[RowLaunch]  # launches of row kernels
-    arguments: list[tuple[Any, ...]]  # arguments of each launch
-    # query, target: device int32 and int64 [n], the pairs
+    Args:
+        launches: launches of row kernels.
+        arguments: arguments of each launch.
+        query, target: device int32 and int64 [n], the pairs.
+    """
+
+    launches: list[RowLaunch]
+    arguments: list[tuple[Any, ...]]
     query: Any
     target: Any
 

@@ -141,11 +141,17 @@ class SelectionStreams:
 
 @dataclass(frozen=True)
 class _Bounds:
-    """Memory for the bounds of a batch."""
+    """Memory for the bounds of a batch.
 
-    matrix: Any  # device int64 [queries, ≥ targets / 4], four bounds in each number
-    of_queries: Sequence[Any]  # device int16 [≥ targets] of each query, views of it
-    used: Any  # event after the last kernel that reads them
+    Args:
+        matrix: device int64 [queries, ≥ targets / 4], four bounds in each number.
+        of_queries: device int16 [≥ targets] of each query, views of it.
+        used: event after the last kernel that reads them.
+    """
+
+    matrix: Any
+    of_queries: Sequence[Any]
+    used: Any
 
 
 class TopKSelector:

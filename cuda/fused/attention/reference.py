@@ -20,17 +20,29 @@ def padded_keys(count: int) -> int:
 
 
 class AttentionWeights(NamedTuple):
-    """Parameters of one attention layer: C input channels, H heads of D channels, O output channels."""
+    """Parameters of one attention layer: C input channels, H heads of D channels, O output channels.
 
-    norm_scale: torch.Tensor  # [C], scale of the LayerNorm of the input
-    norm_offset: torch.Tensor  # [C], offset of the LayerNorm of the input
-    query: torch.Tensor  # [C, H, D]
-    key: torch.Tensor  # [C, H, D]; in global attention [C, D], shared by the heads
-    value: torch.Tensor  # shape as key
-    gating: torch.Tensor  # [C, H, D]
-    gating_bias: torch.Tensor  # [H, D]
-    output: torch.Tensor  # [H, D, O]
-    output_bias: torch.Tensor  # [O]
+    Args:
+        norm_scale: [C], scale of the LayerNorm of the input.
+        norm_offset: [C], offset of the LayerNorm of the input.
+        query: [C, H, D].
+        key: [C, H, D]; in global attention [C, D], shared by the heads.
+        value: shape as key.
+        gating: [C, H, D].
+        gating_bias: [H, D].
+        output: [H, D, O].
+        output_bias: [O].
+    """
+
+    norm_scale: torch.Tensor
+    norm_offset: torch.Tensor
+    query: torch.Tensor
+    key: torch.Tensor
+    value: torch.Tensor
+    gating: torch.Tensor
+    gating_bias: torch.Tensor
+    output: torch.Tensor
+    output_bias: torch.Tensor
 
 
 def attention(

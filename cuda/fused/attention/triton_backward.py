@@ -22,15 +22,25 @@ BIAS_PROGRAMS = 4
 
 
 class GradientInputs(NamedTuple):
-    """Tensors of the kernels that are chosen by device and size; see `triton_backward_kernels`."""
+    """Tensors of the kernels that are chosen by device and size; see `triton_backward_kernels`.
 
-    projected: torch.Tensor  # [M, L, 4*H*D], contiguous
-    scaled: torch.Tensor  # [M, L, H*D], dO'
-    maximum: torch.Tensor  # [M, H, L] float32
-    delta: torch.Tensor  # [M, H, L] float32, δ'
-    mask: torch.Tensor | None  # [M, L] or None
-    pair_bias: torch.Tensor | None  # [S, H, L, L] or None
-    projected_gradient: torch.Tensor  # [M, L, 4*H*D], written
+    Args:
+        projected: [M, L, 4*H*D], contiguous.
+        scaled: [M, L, H*D], dO'.
+        maximum: [M, H, L] float32.
+        delta: [M, H, L] float32, δ'.
+        mask: [M, L] or None.
+        pair_bias: [S, H, L, L] or None.
+        projected_gradient: [M, L, 4*H*D], written.
+    """
+
+    projected: torch.Tensor
+    scaled: torch.Tensor
+    maximum: torch.Tensor
+    delta: torch.Tensor
+    mask: torch.Tensor | None
+    pair_bias: torch.Tensor | None
+    projected_gradient: torch.Tensor
 
 
 # Computes what it has kernels for: returns whether dQ, dK and dV were written, and dB or None.

@@ -12,16 +12,27 @@ EPSILON = 1e-3
 
 
 class OuterProductMeanWeights(NamedTuple):
-    """Parameters of one layer: C MSA channels, E channels of each factor, Z pair channels."""
+    """Parameters of one layer: C MSA channels, E channels of each factor, Z pair channels.
 
-    norm_scale: torch.Tensor  # [C]
-    norm_offset: torch.Tensor  # [C]
-    left: torch.Tensor  # [C, E]
-    left_bias: torch.Tensor  # [E]
-    right: torch.Tensor  # [C, E]
-    right_bias: torch.Tensor  # [E]
-    output: torch.Tensor  # [E, E, Z]
-    output_bias: torch.Tensor  # [Z]
+    Args:
+        norm_scale: [C].
+        norm_offset: [C].
+        left: [C, E].
+        left_bias: [E].
+        right: [C, E].
+        right_bias: [E].
+        output: [E, E, Z].
+        output_bias: [Z].
+    """
+
+    norm_scale: torch.Tensor
+    norm_offset: torch.Tensor
+    left: torch.Tensor
+    left_bias: torch.Tensor
+    right: torch.Tensor
+    right_bias: torch.Tensor
+    output: torch.Tensor
+    output_bias: torch.Tensor
 
 
 def add_outer_product_mean(

@@ -13,12 +13,19 @@ __all__ = ["GatedUpdate", "add_gated", "residual_norm"]
 
 
 class GatedUpdate(NamedTuple):
-    """An update of a residual stream x [S, N, C]."""
+    """An update of a residual stream x [S, N, C].
 
-    update: torch.Tensor  # [S, N, C], float32
-    gate: torch.Tensor  # [N, C], shared by the samples
-    mask: torch.Tensor | None = None  # [N], 1 for positions that are updated, or None for all
-    logits: bool = False  # whether the gate is the sigmoid of the given one
+    Args:
+        update: [S, N, C], float32.
+        gate: [N, C], shared by the samples.
+        mask: [N], 1 for positions that are updated, or None for all.
+        logits: whether the gate is the sigmoid of the given one.
+    """
+
+    update: torch.Tensor
+    gate: torch.Tensor
+    mask: torch.Tensor | None = None
+    logits: bool = False
 
 
 def residual_norm(

@@ -17,14 +17,22 @@ class TransitionWeights(NamedTuple):
 
     The hidden layer is relu(h) of h [W] or, if the widening matrix has 2 W columns, silu(a) b: GATE_BLOCK
     columns of a alternate with as many of b.
+
+    Args:
+        norm_scale: [C].
+        norm_offset: [C].
+        widen: [C, W] or [C, 2 W].
+        widen_bias: [W] or [2 W].
+        narrow: [W, C].
+        narrow_bias: [C].
     """
 
-    norm_scale: torch.Tensor  # [C]
-    norm_offset: torch.Tensor  # [C]
-    widen: torch.Tensor  # [C, W] or [C, 2 W]
-    widen_bias: torch.Tensor  # [W] or [2 W]
-    narrow: torch.Tensor  # [W, C]
-    narrow_bias: torch.Tensor  # [C]
+    norm_scale: torch.Tensor
+    norm_offset: torch.Tensor
+    widen: torch.Tensor
+    widen_bias: torch.Tensor
+    narrow: torch.Tensor
+    narrow_bias: torch.Tensor
 
     @property
     def is_gated(self) -> bool:

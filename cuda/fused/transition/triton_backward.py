@@ -84,25 +84,38 @@ def transition_gradients(
 
 
 class TransitionGradients(NamedTuple):
-    """Gradients of the input and of the weights."""
+    """Gradients of the input and of the weights.
 
-    x: torch.Tensor  # [P, C], of the input's dtype
-    widen: torch.Tensor  # [C, W], float32
-    narrow: torch.Tensor  # [W, C], float32
-    vectors: torch.Tensor  # [3*C + W] float32: those of norm_scale, norm_offset, narrow_bias and widen_bias
+    Args:
+        x: [P, C], of the input's dtype.
+        widen: [C, W], float32.
+        narrow: [W, C], float32.
+        vectors: [3*C + W] float32: those of norm_scale, norm_offset, narrow_bias and widen_bias.
+    """
+
+    x: torch.Tensor
+    widen: torch.Tensor
+    narrow: torch.Tensor
+    vectors: torch.Tensor
 
 
 class HiddenGradients(NamedTuple):
-    """Tensors that a kernel of the backward pass writes."""
+    """Tensors that a kernel of the backward pass writes.
 
-    # [P, C], the rows that the first projection takes: LN(x), or without scale and offset if these are folded
-    # into the projection
+    Args:
+        normed: [P, C], the rows that the first projection takes: LN(x), or without scale and offset if these
+            are folded into the projection.
+        hidden: [P, W].
+        hidden_gradient: [P, W], before relu.
+        x_gradient: [P, C].
+        partial_sums: [programs, 3*C + W] float32, of the gradients of scale, offset, narrow_bias and
+            widen_bias; [programs, C + W] without the first two if these are folded.
+    """
+
     normed: torch.Tensor
-    hidden: torch.Tensor  # [P, W]
-    hidden_gradient: torch.Tensor  # [P, W], before relu
-    x_gradient: torch.Tensor  # [P, C]
-    # [programs, 3*C + W] float32, of the gradients of scale, offset, narrow_bias and widen_bias; [programs, C
-    # + W] without the first two if these are folded
+    hidden: torch.Tensor
+    hidden_gradient: torch.Tensor
+    x_gradient: torch.Tensor
     partial_sums: torch.Tensor
 
     @staticmethod

@@ -90,12 +90,18 @@ class FoldedWeights(NamedTuple):
     Matrices are bfloat16 and have output channels as rows, CHUNK of values and CHUNK of gates alternating.
     Biases are float32. All are half of the layer's, because of how the kernels compute gates. Prepared for a
     launch, matrices are descriptors of their tiles.
+
+    Args:
+        operands: [4*M, C], for the left factor, then the right.
+        operands_bias: [4*M].
+        finish: [2*C, M], for the output and its gate.
+        finish_bias: [2*C].
     """
 
-    operands: torch.Tensor | TensorDescriptor  # [4*M, C], for the left factor, then the right
-    operands_bias: torch.Tensor  # [4*M]
-    finish: torch.Tensor | TensorDescriptor  # [2*C, M], for the output and its gate
-    finish_bias: torch.Tensor  # [2*C]
+    operands: torch.Tensor | TensorDescriptor
+    operands_bias: torch.Tensor
+    finish: torch.Tensor | TensorDescriptor
+    finish_bias: torch.Tensor
 
 
 def fold_weights(w: TriangleMultiplicationWeights) -> FoldedWeights:

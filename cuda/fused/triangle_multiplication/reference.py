@@ -9,24 +9,43 @@ from cuda.fused.layer_norm.reference import layer_norm
 
 
 class TriangleMultiplicationWeights(NamedTuple):
-    """Parameters of one layer: C pair channels, M channels of the product."""
+    """Parameters of one layer: C pair channels, M channels of the product.
 
-    norm_scale: torch.Tensor  # [C], scale of the input's LayerNorm
-    norm_offset: torch.Tensor  # [C], offset of the input's LayerNorm
-    left: torch.Tensor  # [C, M], like right, left_gate and right_gate
-    left_bias: torch.Tensor  # [M], like right_bias, left_gate_bias and right_gate_bias
-    right: torch.Tensor  # [C, M]
-    right_bias: torch.Tensor  # [M]
-    left_gate: torch.Tensor  # [C, M]
-    left_gate_bias: torch.Tensor  # [M]
-    right_gate: torch.Tensor  # [C, M]
-    right_gate_bias: torch.Tensor  # [M]
-    center_scale: torch.Tensor  # [M], scale of the product's LayerNorm
-    center_offset: torch.Tensor  # [M], offset of the product's LayerNorm
-    output: torch.Tensor  # [M, C]
-    output_bias: torch.Tensor  # [C]
-    gating: torch.Tensor  # [C, C]
-    gating_bias: torch.Tensor  # [C]
+    Args:
+        norm_scale: [C], scale of the input's LayerNorm.
+        norm_offset: [C], offset of the input's LayerNorm.
+        left: [C, M], like right, left_gate and right_gate.
+        left_bias: [M], like right_bias, left_gate_bias and right_gate_bias.
+        right: [C, M].
+        right_bias: [M].
+        left_gate: [C, M].
+        left_gate_bias: [M].
+        right_gate: [C, M].
+        right_gate_bias: [M].
+        center_scale: [M], scale of the product's LayerNorm.
+        center_offset: [M], offset of the product's LayerNorm.
+        output: [M, C].
+        output_bias: [C].
+        gating: [C, C].
+        gating_bias: [C].
+    """
+
+    norm_scale: torch.Tensor
+    norm_offset: torch.Tensor
+    left: torch.Tensor
+    left_bias: torch.Tensor
+    right: torch.Tensor
+    right_bias: torch.Tensor
+    left_gate: torch.Tensor
+    left_gate_bias: torch.Tensor
+    right_gate: torch.Tensor
+    right_gate_bias: torch.Tensor
+    center_scale: torch.Tensor
+    center_offset: torch.Tensor
+    output: torch.Tensor
+    output_bias: torch.Tensor
+    gating: torch.Tensor
+    gating_bias: torch.Tensor
 
 
 def triangle_multiplication(

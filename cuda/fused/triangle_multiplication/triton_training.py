@@ -189,14 +189,23 @@ def normalise_product_backward(
 
 
 class Saved(NamedTuple):
-    """Intermediates of the forward pass that the backward pass uses."""
+    """Intermediates of the forward pass that the backward pass uses.
 
-    projected: torch.Tensor  # [P, 4*M+C], values and gates of both factors, and gates of the update
-    factors: torch.Tensor  # [2*M, B, N, N]
-    product: torch.Tensor  # [M, B, N, N], scaled down in float16
-    statistics: torch.Tensor  # [2, P] float32, of the product's LayerNorm
-    centered: torch.Tensor  # [P, M], the normalised product
-    update: torch.Tensor  # [P, C], the result
+    Args:
+        projected: [P, 4*M+C], values and gates of both factors, and gates of the update.
+        factors: [2*M, B, N, N].
+        product: [M, B, N, N], scaled down in float16.
+        statistics: [2, P] float32, of the product's LayerNorm.
+        centered: [P, M], the normalised product.
+        update: [P, C], the result.
+    """
+
+    projected: torch.Tensor
+    factors: torch.Tensor
+    product: torch.Tensor
+    statistics: torch.Tensor
+    centered: torch.Tensor
+    update: torch.Tensor
 
 
 def _warps(channels: int) -> int:

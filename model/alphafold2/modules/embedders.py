@@ -30,11 +30,17 @@ Features = Mapping[str, torch.Tensor]
 
 @dataclass
 class RecycledState:
-    """The outputs of one pass that the next pass takes as inputs."""
+    """The outputs of one pass that the next pass takes as inputs.
 
-    msa_first_row: torch.Tensor  # [N, C], first row of the MSA representation
-    pair: torch.Tensor | None  # [N, N, Z], pair representation; None once a pass has taken it
-    positions: torch.Tensor  # [N, 37, 3], atom positions in Å
+    Args:
+        msa_first_row: [N, C], first row of the MSA representation.
+        pair: [N, N, Z], pair representation; None once a pass has taken it.
+        positions: [N, 37, 3], atom positions in Å.
+    """
+
+    msa_first_row: torch.Tensor
+    pair: torch.Tensor | None
+    positions: torch.Tensor
 
     def take_pair(self) -> torch.Tensor:
         """Return the pair representation without keeping it, so that a pass can free it early.

@@ -99,12 +99,17 @@ def make_heads(config: ModelConfig, kernels: Kernels) -> nn.ModuleDict:
 
 @dataclass(frozen=True)
 class AlignedError:
-    """The predicted aligned error (PAE) and the pTM derived from it."""
+    """The predicted aligned error (PAE) and the pTM derived from it.
 
-    # [N, N] float32, Å; entry (i, j) is the expected error of residue j when aligned on residue i
+    Args:
+        pae: [N, N] float32, Å; entry (i, j) is the expected error of residue j when aligned on residue i.
+        max_pae: largest possible PAE, Å.
+        ptm: predicted TM-score, 0 to 1.
+    """
+
     pae: np.ndarray
-    max_pae: float  # largest possible PAE, Å
-    ptm: float  # predicted TM-score, 0 to 1
+    max_pae: float
+    ptm: float
 
     @classmethod
     def from_expected(cls, pae: np.ndarray, tm_score: np.ndarray) -> "AlignedError":
@@ -133,10 +138,15 @@ def shift_log_odds(probability: torch.Tensor, shift: float) -> torch.Tensor:
 
 
 class ExpectedErrors(NamedTuple):
-    """Expectations over the bins of the aligned error."""
+    """Expectations over the bins of the aligned error.
 
-    pae: torch.Tensor  # [n, N] float32, Å
-    tm_score: torch.Tensor  # [n] float64, expected TM-score when aligned on each residue
+    Args:
+        pae: [n, N] float32, Å.
+        tm_score: [n] float64, expected TM-score when aligned on each residue.
+    """
+
+    pae: torch.Tensor
+    tm_score: torch.Tensor
 
 
 def expected_errors(pair: torch.Tensor, head: Callable[[torch.Tensor], torch.Tensor]) -> ExpectedErrors:

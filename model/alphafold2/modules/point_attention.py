@@ -18,14 +18,23 @@ from model.layers.rigid import Rigid
 
 
 class Projections(NamedTuple):
-    """Queries, keys and values; points are in the global frame."""
+    """Queries, keys and values; points are in the global frame.
 
-    query: torch.Tensor  # [N, H, D]
-    key: torch.Tensor  # [N, H, D]
-    value: torch.Tensor  # [N, H, D]
-    query_points: torch.Tensor  # [N, H, P, 3]
-    key_points: torch.Tensor  # [N, H, P, 3]
-    value_points: torch.Tensor  # [N, H, P', 3]
+    Args:
+        query: [N, H, D].
+        key: [N, H, D].
+        value: [N, H, D].
+        query_points: [N, H, P, 3].
+        key_points: [N, H, P, 3].
+        value_points: [N, H, P', 3].
+    """
+
+    query: torch.Tensor
+    key: torch.Tensor
+    value: torch.Tensor
+    query_points: torch.Tensor
+    key_points: torch.Tensor
+    value_points: torch.Tensor
 
 
 def point_attention_elements(config: StructureConfig) -> int:

@@ -21,10 +21,15 @@ from model.residue_tables import residue_rows
 
 @dataclass(frozen=True)
 class Backbone:
-    """Backbone frames with rotations as quaternions."""
+    """Backbone frames with rotations as quaternions.
 
-    quaternion: torch.Tensor  # [N, 4], unit quaternions, real part first
-    translation: torch.Tensor  # [N, 3], in units of `StructureConfig.position_scale`
+    Args:
+        quaternion: [N, 4], unit quaternions, real part first.
+        translation: [N, 3], in units of `StructureConfig.position_scale`.
+    """
+
+    quaternion: torch.Tensor
+    translation: torch.Tensor
 
     @classmethod
     def identity(cls, length: int, device: torch.device) -> "Backbone":
@@ -49,11 +54,17 @@ class Backbone:
 
 @dataclass(frozen=True)
 class SidechainFrames:
-    """Torsion angles predicted by one iteration, and the frames of the rigid groups that follow from them."""
+    """Torsion angles predicted by one iteration, and the frames of the rigid groups that follow from them.
 
-    sin_cos: torch.Tensor  # [N, 7, 2], sine and cosine of each torsion angle
-    unnormalised_sin_cos: torch.Tensor  # [N, 7, 2], the network's output before normalisation to unit length
-    frames: Rigid  # shape [N, 8], local to global, Å
+    Args:
+        sin_cos: [N, 7, 2], sine and cosine of each torsion angle.
+        unnormalised_sin_cos: [N, 7, 2], the network's output before normalisation to unit length.
+        frames: shape [N, 8], local to global, Å.
+    """
+
+    sin_cos: torch.Tensor
+    unnormalised_sin_cos: torch.Tensor
+    frames: Rigid
 
 
 class TorsionAngleNetwork(nn.Module):

@@ -229,11 +229,17 @@ class TemplateTorsionEmbedding(nn.Module):
 
 
 class TorsionAngles(NamedTuple):
-    """Torsion angles pre-omega, phi, psi and chi1 to chi4 of each template residue."""
+    """Torsion angles pre-omega, phi, psi and chi1 to chi4 of each template residue.
 
-    sin_cos: torch.Tensor  # [T, N, 7, 2], sine and cosine; rounding noise where the mask is 0
-    alternative_sin_cos: torch.Tensor  # [T, N, 7, 2], the same with π-periodic chi angles rotated by π
-    mask: torch.Tensor  # [T, N, 7], 1 where all four atoms are present
+    Args:
+        sin_cos: [T, N, 7, 2], sine and cosine; rounding noise where the mask is 0.
+        alternative_sin_cos: [T, N, 7, 2], the same with π-periodic chi angles rotated by π.
+        mask: [T, N, 7], 1 where all four atoms are present.
+    """
+
+    sin_cos: torch.Tensor
+    alternative_sin_cos: torch.Tensor
+    mask: torch.Tensor
 
 
 @cache

@@ -137,31 +137,48 @@ def unpack_atoms(bits: torch.Tensor) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class Targets:
-    """The experimental structure in the form that the losses need; float32 unless said otherwise."""
+    """The experimental structure in the form that the losses need; float32 unless said otherwise.
 
-    aatype: torch.Tensor  # [B, N] int64
-    seq_mask: torch.Tensor  # [B, N], 1 for residues, 0 for padding
-    bonded: torch.Tensor  # [B, N], 1 where the residue is bonded to the previous one
-    atom14: torch.Tensor  # [B, N, 14, 3], Å
-    atom14_mask: torch.Tensor  # [B, N, 14], 1 for atoms with known positions
-    # alternative_atom14, alternative_mask: the same with the names of symmetric atoms exchanged
+    Args:
+        aatype: [B, N] int64.
+        seq_mask: [B, N], 1 for residues, 0 for padding.
+        bonded: [B, N], 1 where the residue is bonded to the previous one.
+        atom14: [B, N, 14, 3], Å.
+        atom14_mask: [B, N, 14], 1 for atoms with known positions.
+        alternative_atom14, alternative_mask: the same with the names of symmetric atoms exchanged.
+        ambiguous: [B, N, 14], 1 for atoms that have a symmetric partner.
+        frames: the eight rigid groups, of shape [B, N, 8].
+        alternative_frames: the same after the exchange of names.
+        frames_mask: [B, N, 8], 1 where all atoms that define a group are known.
+        chi_sin_cos, alternative_chi_sin_cos: [B, N, 4, 2], before and after the exchange of names.
+        chi_mask: [B, N, 4].
+        beta, beta_mask: [B, N, 3] and [B, N], CB, or CA for glycine.
+        clamped: [B], 1 for samples whose backbone FAPE is clamped.
+        full_atom: [B], 0 for samples without side chains.
+        true_msa: [B, S, N] int64.
+        bert_mask: [B, S, N], 1 for positions to be restored.
+    """
+
+    aatype: torch.Tensor
+    seq_mask: torch.Tensor
+    bonded: torch.Tensor
+    atom14: torch.Tensor
+    atom14_mask: torch.Tensor
     alternative_atom14: torch.Tensor
     alternative_mask: torch.Tensor
-    ambiguous: torch.Tensor  # [B, N, 14], 1 for atoms that have a symmetric partner
-    frames: Rigid  # the eight rigid groups, of shape [B, N, 8]
-    alternative_frames: Rigid  # the same after the exchange of names
-    frames_mask: torch.Tensor  # [B, N, 8], 1 where all atoms that define a group are known
-    # chi_sin_cos, alternative_chi_sin_cos: [B, N, 4, 2], before and after the exchange of names
+    ambiguous: torch.Tensor
+    frames: Rigid
+    alternative_frames: Rigid
+    frames_mask: torch.Tensor
     chi_sin_cos: torch.Tensor
     alternative_chi_sin_cos: torch.Tensor
-    chi_mask: torch.Tensor  # [B, N, 4]
-    # beta, beta_mask: [B, N, 3] and [B, N], CB, or CA for glycine
+    chi_mask: torch.Tensor
     beta: torch.Tensor
     beta_mask: torch.Tensor
-    clamped: torch.Tensor  # [B], 1 for samples whose backbone FAPE is clamped
-    full_atom: torch.Tensor  # [B], 0 for samples without side chains
-    true_msa: torch.Tensor  # [B, S, N] int64
-    bert_mask: torch.Tensor  # [B, S, N], 1 for positions to be restored
+    clamped: torch.Tensor
+    full_atom: torch.Tensor
+    true_msa: torch.Tensor
+    bert_mask: torch.Tensor
 
     @property
     def backbone(self) -> Rigid:

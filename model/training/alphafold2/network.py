@@ -43,20 +43,32 @@ Features = Mapping[str, torch.Tensor]
 
 @dataclass(frozen=True)
 class RecycledBatch:
-    """The outputs of a pass that the next pass takes as inputs, for a batch, detached."""
+    """The outputs of a pass that the next pass takes as inputs, for a batch, detached.
 
-    msa_first_row: torch.Tensor  # [B, N, C]
-    pair: torch.Tensor  # [B, N, N, Z]
-    beta: torch.Tensor  # [B, N, 3] float32, Å, predicted CB (CA for glycine)
+    Args:
+        msa_first_row: [B, N, C].
+        pair: [B, N, N, Z].
+        beta: [B, N, 3] float32, Å, predicted CB (CA for glycine).
+    """
+
+    msa_first_row: torch.Tensor
+    pair: torch.Tensor
+    beta: torch.Tensor
 
 
 @dataclass(frozen=True)
 class NetworkOutput:
-    """Outputs of a pass, for the losses, float32."""
+    """Outputs of a pass, for the losses, float32.
 
-    structure: FoldedStructure  # all iterations of the structure module
-    logits: Mapping[str, torch.Tensor]  # logits of the heads, by the head's name
-    recycled: RecycledBatch  # input of the next pass
+    Args:
+        structure: all iterations of the structure module.
+        logits: logits of the heads, by the head's name.
+        recycled: input of the next pass.
+    """
+
+    structure: FoldedStructure
+    logits: Mapping[str, torch.Tensor]
+    recycled: RecycledBatch
 
 
 def run_network(

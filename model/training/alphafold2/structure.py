@@ -22,14 +22,23 @@ DROPOUT = 0.1
 
 @dataclass(frozen=True)
 class FoldedStructure:
-    """The results of all I iterations of the structure module, float32."""
+    """The results of all I iterations of the structure module, float32.
 
-    single: torch.Tensor  # [B, N, C], the last single representation
-    backbone: Rigid  # frames of shape [I, B, N], Å
-    sin_cos: torch.Tensor  # [I, B, N, 7, 2], unit vectors
-    unnormalised_sin_cos: torch.Tensor  # [I, B, N, 7, 2]
-    frames: Rigid  # the eight rigid groups of the last iteration, of shape [B, N, 8], Å
-    atom14: torch.Tensor  # [B, N, 14, 3], Å, of the last iteration; zero in empty slots
+    Args:
+        single: [B, N, C], the last single representation.
+        backbone: frames of shape [I, B, N], Å.
+        sin_cos: [I, B, N, 7, 2], unit vectors.
+        unnormalised_sin_cos: [I, B, N, 7, 2].
+        frames: the eight rigid groups of the last iteration, of shape [B, N, 8], Å.
+        atom14: [B, N, 14, 3], Å, of the last iteration; zero in empty slots.
+    """
+
+    single: torch.Tensor
+    backbone: Rigid
+    sin_cos: torch.Tensor
+    unnormalised_sin_cos: torch.Tensor
+    frames: Rigid
+    atom14: torch.Tensor
 
 
 def fold(

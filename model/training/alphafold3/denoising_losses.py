@@ -69,11 +69,17 @@ def smooth_lddt_loss(denoised: torch.Tensor, inputs: AlphaFold3Inputs, targets: 
 
 @dataclass(frozen=True)
 class AtomPairs:
-    """Pairs of atoms that a loss compares. P is their number."""
+    """Pairs of atoms that a loss compares. P is their number.
 
-    first: torch.Tensor  # int64 [P]
-    second: torch.Tensor  # int64 [P]
-    distances: torch.Tensor  # [P], Å, in the experimental structure
+    Args:
+        first: int64 [P].
+        second: int64 [P].
+        distances: [P], Å, in the experimental structure.
+    """
+
+    first: torch.Tensor
+    second: torch.Tensor
+    distances: torch.Tensor
 
     @classmethod
     def of(cls, selected: torch.Tensor, positions: torch.Tensor) -> "AtomPairs":

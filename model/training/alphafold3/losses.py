@@ -24,13 +24,20 @@ from model.training.alphafold3.targets import AtomTargets
 
 @dataclass(frozen=True)
 class AllAtomLossWeights:
-    """Weights of the losses, by default OpenFold3's; a loss with weight 0 is not computed."""
+    """Weights of the losses, by default OpenFold3's; a loss with weight 0 is not computed.
 
-    position: float = 4.0  # squared error of denoised positions
-    bond: float = 0.0  # bonds of ligands with polymers; OpenFold3 and AlphaFold 3 use it in fine-tuning
-    smooth_lddt: float = 4.0  # smooth lDDT of denoised positions
-    distogram: float = 3e-2  # distances of representative atoms
-    # plddt, pae, pde, resolved: the confidence head of this name
+    Args:
+        position: squared error of denoised positions.
+        bond: bonds of ligands with polymers; OpenFold3 and AlphaFold 3 use it in fine-tuning.
+        smooth_lddt: smooth lDDT of denoised positions.
+        distogram: distances of representative atoms.
+        plddt, pae, pde, resolved: the confidence head of this name.
+    """
+
+    position: float = 4.0
+    bond: float = 0.0
+    smooth_lddt: float = 4.0
+    distogram: float = 3e-2
     plddt: float = 1e-4
     pae: float = 1e-4
     pde: float = 1e-4
@@ -39,13 +46,21 @@ class AllAtomLossWeights:
 
 @dataclass(frozen=True)
 class TrainingOutput:
-    """The outputs of a training pass that losses read. S is the number of noised copies."""
+    """The outputs of a training pass that losses read. S is the number of noised copies.
 
-    denoised: torch.Tensor  # [S, A, 3], Å, denoised copies of the experimental structure
-    sigmas: torch.Tensor  # [S], their noise levels, Å
-    distogram: torch.Tensor  # [N, N, 64], logits
-    positions: torch.Tensor  # [A, 3], Å, the predicted structure that the confidence heads see
-    confidence: ConfidenceLogits  # logits of the confidence heads
+    Args:
+        denoised: [S, A, 3], Å, denoised copies of the experimental structure.
+        sigmas: [S], their noise levels, Å.
+        distogram: [N, N, 64], logits.
+        positions: [A, 3], Å, the predicted structure that the confidence heads see.
+        confidence: logits of the confidence heads.
+    """
+
+    denoised: torch.Tensor
+    sigmas: torch.Tensor
+    distogram: torch.Tensor
+    positions: torch.Tensor
+    confidence: ConfidenceLogits
 
 
 def total_loss(

@@ -33,12 +33,19 @@ _ATOM_STEP = 1024
 
 @dataclass(frozen=True)
 class PassSettings:
-    """Settings of a training pass."""
+    """Settings of a training pass.
 
-    copies: int = 48  # noised copies of the experimental structure, which share one pass of the trunk
-    rollout_steps: int = 20  # denoising steps of the structure that the confidence heads see
-    most_cycles: int = 4  # largest number of passes of the trunk; the last one has gradients
-    dropout: bool = True  # whether dropout is applied
+    Args:
+        copies: noised copies of the experimental structure, which share one pass of the trunk.
+        rollout_steps: denoising steps of the structure that the confidence heads see.
+        most_cycles: largest number of passes of the trunk; the last one has gradients.
+        dropout: whether dropout is applied.
+    """
+
+    copies: int = 48
+    rollout_steps: int = 20
+    most_cycles: int = 4
+    dropout: bool = True
 
 
 def trained_parameters(network: AlphaFold3) -> dict[str, nn.Parameter]:

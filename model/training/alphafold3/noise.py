@@ -12,10 +12,15 @@ LOG_MEAN, LOG_DEVIATION = -1.2, 1.5
 
 
 class CopyDraws(NamedTuple):
-    """Random numbers of noised copies, normally distributed with variance 1. S is the number of copies."""
+    """Random numbers of noised copies, normally distributed with variance 1. S is the number of copies.
 
-    level: torch.Tensor  # [S]
-    motion: StepDraws  # rotation, translation and noise of each copy
+    Args:
+        level: [S].
+        motion: rotation, translation and noise of each copy.
+    """
+
+    level: torch.Tensor
+    motion: StepDraws
 
 
 class TrainingDraws(DiffusionDraws, Protocol):

@@ -25,16 +25,25 @@ Molecule = tuple[int, int]
 
 @dataclass(frozen=True)
 class Molecules:
-    """The molecules of a structure. A molecule is a chain, or several that are bonded to each other."""
+    """The molecules of a structure. A molecule is a chain, or several that are bonded to each other.
 
-    entity: torch.Tensor  # int64 [N], number of the token's kind of molecule
-    copy: torch.Tensor  # int64 [N], number of the molecule among those of its kind
-    # int64 [N], number of the token in the whole molecule, ascending within each molecule
+    Args:
+        entity: int64 [N], number of the token's kind of molecule.
+        copy: int64 [N], number of the molecule among those of its kind.
+        index: int64 [N], number of the token in the whole molecule, ascending within each molecule.
+        component: int64 [N], number of the token's residue in the whole molecule.
+        is_ligand: bool [N].
+        centre: int64 [N], atom at the centre of the token.
+        atom_token: int64 [A], token of each atom, ascending.
+    """
+
+    entity: torch.Tensor
+    copy: torch.Tensor
     index: torch.Tensor
-    component: torch.Tensor  # int64 [N], number of the token's residue in the whole molecule
-    is_ligand: torch.Tensor  # bool [N]
-    centre: torch.Tensor  # int64 [N], atom at the centre of the token
-    atom_token: torch.Tensor  # int64 [A], token of each atom, ascending
+    component: torch.Tensor
+    is_ligand: torch.Tensor
+    centre: torch.Tensor
+    atom_token: torch.Tensor
 
     def tokens(self, molecule: Molecule) -> torch.Tensor:
         """Return the tokens of a molecule, int64 [n]."""
@@ -48,21 +57,31 @@ class Molecules:
 
 @dataclass(frozen=True)
 class Experiment:
-    """An experimental structure with all copies of the molecules of a crop."""
+    """An experimental structure with all copies of the molecules of a crop.
 
-    molecules: Molecules  # its molecules
-    positions: torch.Tensor  # [A', 3], Å
-    resolved: torch.Tensor  # bool [A'], atoms with a known position
+    Args:
+        molecules: its molecules.
+        positions: [A', 3], Å.
+        resolved: bool [A'], atoms with a known position.
+    """
+
+    molecules: Molecules
+    positions: torch.Tensor
+    resolved: torch.Tensor
 
 
 @dataclass(frozen=True)
 class Crop:
-    """The molecules of a crop, whose structure is predicted."""
+    """The molecules of a crop, whose structure is predicted.
 
-    molecules: Molecules  # its molecules
-    # equivalent orders of the atoms of a residue or ligand, int64 [P, n]: for each of its n atoms in the
-    # crop, the index among all its atoms in the experiment; by entity, copy and component. Those without an
-    # entry are whole and have one order
+    Args:
+        molecules: its molecules.
+        symmetries: equivalent orders of the atoms of a residue or ligand, int64 [P, n]: for each of its n
+            atoms in the crop, the index among all its atoms in the experiment; by entity, copy and component.
+            Those without an entry are whole and have one order.
+    """
+
+    molecules: Molecules
     symmetries: Mapping[tuple[int, int, int], torch.Tensor]
 
 

@@ -14,10 +14,15 @@ _CENTRES = (*[1] * 21, *[11] * 5, *[10] * 5, -1)
 
 @dataclass(frozen=True)
 class AtomTargets:
-    """The experimental structure of a crop, in the order of the inputs' atoms."""
+    """The experimental structure of a crop, in the order of the inputs' atoms.
 
-    positions: torch.Tensor  # [A, 3], Å; of atoms that are not resolved, any finite values
-    resolved: torch.Tensor  # [A], 1 for atoms with a known position, 0 for others and for padding
+    Args:
+        positions: [A, 3], Å; of atoms that are not resolved, any finite values.
+        resolved: [A], 1 for atoms with a known position, 0 for others and for padding.
+    """
+
+    positions: torch.Tensor
+    resolved: torch.Tensor
 
 
 def centre_atoms(inputs: AlphaFold3Inputs) -> tuple[torch.Tensor, torch.Tensor]:

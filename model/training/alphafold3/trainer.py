@@ -31,24 +31,39 @@ _SMALLEST_NORM = 1e-12
 
 @dataclass(frozen=True)
 class TrainerSettings:
-    """Settings of a training run; the defaults are OpenFold3's."""
+    """Settings of a training run; the defaults are OpenFold3's.
 
-    seed: int = 0  # seed of samples, noise and dropout
-    batch: int = 1  # samples of a step
-    learning_rate: float = 1.8e-3  # highest learning rate
-    warmup_steps: int = 1000  # steps over which the rate rises from 0
-    decay_every: int = 50_000  # steps after which the rate is multiplied by `decay_factor`
-    decay_factor: float = 0.95  # see `decay_every`
-    # beta1, beta2, epsilon: constants of Adam
+    Args:
+        seed: seed of samples, noise and dropout.
+        batch: samples of a step.
+        learning_rate: highest learning rate.
+        warmup_steps: steps over which the rate rises from 0.
+        decay_every: steps after which the rate is multiplied by `decay_factor`.
+        decay_factor: see `decay_every`.
+        beta1, beta2, epsilon: constants of Adam.
+        clip_norm: largest norm of the gradient of a sample.
+        ema_decay: decay of the moving average of the parameters, per step.
+        max_skipped: consecutive steps without a finite gradient after which training stops.
+        frozen: beginnings of the names of parameters that do not change.
+        losses: weights of the losses.
+        passes: settings of the passes.
+    """
+
+    seed: int = 0
+    batch: int = 1
+    learning_rate: float = 1.8e-3
+    warmup_steps: int = 1000
+    decay_every: int = 50_000
+    decay_factor: float = 0.95
     beta1: float = 0.9
     beta2: float = 0.95
     epsilon: float = 1e-8
-    clip_norm: float = 10.0  # largest norm of the gradient of a sample
-    ema_decay: float = 0.999  # decay of the moving average of the parameters, per step
-    max_skipped: int = 20  # consecutive steps without a finite gradient after which training stops
-    frozen: tuple[str, ...] = ()  # beginnings of the names of parameters that do not change
-    losses: AllAtomLossWeights = field(default_factory=AllAtomLossWeights)  # weights of the losses
-    passes: PassSettings = field(default_factory=PassSettings)  # settings of the passes
+    clip_norm: float = 10.0
+    ema_decay: float = 0.999
+    max_skipped: int = 20
+    frozen: tuple[str, ...] = ()
+    losses: AllAtomLossWeights = field(default_factory=AllAtomLossWeights)
+    passes: PassSettings = field(default_factory=PassSettings)
 
     def rate(self, step: int) -> float:
         """Return the learning rate of a step, counted from 0."""
@@ -58,23 +73,38 @@ class TrainerSettings:
 
 @dataclass(frozen=True)
 class TrainerSample:
-    """A crop and its experimental structure."""
+    """A crop and its experimental structure.
 
-    inputs: AlphaFold3Inputs  # the crop
-    crop: Crop  # its molecules, on the CPU
-    experiment: Experiment  # the experimental structure with all copies of its molecules, on the CPU
+    Args:
+        inputs: the crop.
+        crop: its molecules, on the CPU.
+        experiment: the experimental structure with all copies of its molecules, on the CPU.
+    """
+
+    inputs: AlphaFold3Inputs
+    crop: Crop
+    experiment: Experiment
 
 
 @dataclass(frozen=True)
 class AllAtomReport:
-    """The results of a step."""
+    """The results of a step.
 
-    step: int  # number of steps done, this one included
-    terms: dict[str, float]  # mean of each loss over the samples, and their weighted sum as `loss`
-    gradient_norm: float  # mean norm of the samples' gradients before clipping
-    learning_rate: float  # learning rate of the step
-    skipped: bool  # True if nothing changed, because a gradient was not finite
-    stop_requested: bool  # True if a process requested a stop before the step
+    Args:
+        step: number of steps done, this one included.
+        terms: mean of each loss over the samples, and their weighted sum as `loss`.
+        gradient_norm: mean norm of the samples' gradients before clipping.
+        learning_rate: learning rate of the step.
+        skipped: True if nothing changed, because a gradient was not finite.
+        stop_requested: True if a process requested a stop before the step.
+    """
+
+    step: int
+    terms: dict[str, float]
+    gradient_norm: float
+    learning_rate: float
+    skipped: bool
+    stop_requested: bool
 
 
 class AllAtomTrainer:

@@ -27,30 +27,45 @@ class ChainSet:
 
     Chains are numbered from 0: first the full-atom chains, then those that have a backbone only. R is the
     number of residues of all chains.
+
+    Args:
+        ids: names of the chains.
+        num_full_atom: number of full-atom chains.
+        chain_offset: [chains + 1] int64, first residue of each chain.
+        aatype: [R] uint8, 0 to 19.
+        atom14: [R, 14, 3] int16, 0.01 Å; absent atoms are at the CA.
+        atom_bits: [R] int16; bit k is set where atom k of the 14 is present.
+        break_before: [R] uint8, 1 where the previous residue of the chain is not bonded to this one.
+        group: [chains] int32, homology group; -1 for chains with a backbone only.
+        cluster_size: [chains] int32, chains in the same 30 % identity cluster.
+        row_offset, row_count: [chains] int64 and int32, start of each chain's alignment in `tokens`, and its
+            number of rows; the first row is the chain itself.
+        tokens: alignments, each [rows, length] uint8: 0 to 19 amino acids, 20 unknown, 21 gap.
+        hit_offset: [chains + 1] int64, first hit of each chain in the next arrays.
+        hit_target, hit_identity, hit_evalue: target chain, identity and E-value of each hit; int32, float32,
+            float32.
+        column_offset: [hits + 1] int64, first aligned column of each hit in `columns`.
+        columns: [aligned columns, 2] int16, aligned residues of query and target, counted from 0.
     """
 
-    ids: tuple[str, ...]  # names of the chains
-    num_full_atom: int  # number of full-atom chains
-    chain_offset: np.ndarray  # [chains + 1] int64, first residue of each chain
-    aatype: np.ndarray  # [R] uint8, 0 to 19
-    atom14: np.ndarray  # [R, 14, 3] int16, 0.01 Å; absent atoms are at the CA
-    atom_bits: np.ndarray  # [R] int16; bit k is set where atom k of the 14 is present
-    break_before: np.ndarray  # [R] uint8, 1 where the previous residue of the chain is not bonded to this one
-    group: np.ndarray  # [chains] int32, homology group; -1 for chains with a backbone only
-    cluster_size: np.ndarray  # [chains] int32, chains in the same 30 % identity cluster
-    # row_offset, row_count: [chains] int64 and int32, start of each chain's alignment in `tokens`, and its
-    # number of rows; the first row is the chain itself
+    ids: tuple[str, ...]
+    num_full_atom: int
+    chain_offset: np.ndarray
+    aatype: np.ndarray
+    atom14: np.ndarray
+    atom_bits: np.ndarray
+    break_before: np.ndarray
+    group: np.ndarray
+    cluster_size: np.ndarray
     row_offset: np.ndarray
     row_count: np.ndarray
-    tokens: np.ndarray  # alignments, each [rows, length] uint8: 0 to 19 amino acids, 20 unknown, 21 gap
-    hit_offset: np.ndarray  # [chains + 1] int64, first hit of each chain in the next arrays
-    # hit_target, hit_identity, hit_evalue: target chain, identity and E-value of each hit; int32, float32,
-    # float32
+    tokens: np.ndarray
+    hit_offset: np.ndarray
     hit_target: np.ndarray
     hit_identity: np.ndarray
     hit_evalue: np.ndarray
-    column_offset: np.ndarray  # [hits + 1] int64, first aligned column of each hit in `columns`
-    columns: np.ndarray  # [aligned columns, 2] int16, aligned residues of query and target, counted from 0
+    column_offset: np.ndarray
+    columns: np.ndarray
 
     @cached_property
     def lengths(self) -> np.ndarray:
@@ -96,12 +111,19 @@ def open_chains(folder: Path) -> ChainSet:
 
 @dataclass(frozen=True)
 class Split:
-    """The division of the chains into training and held-out sets."""
+    """The division of the chains into training and held-out sets.
 
-    train: np.ndarray  # full-atom chains to train on
-    train_backbone: np.ndarray  # chains with a backbone only to train on
-    without_relative: np.ndarray  # held out; no training chain is related to them (set A)
-    # held out; their best template among the training chains has under 40 % identity (set B)
+    Args:
+        train: full-atom chains to train on.
+        train_backbone: chains with a backbone only to train on.
+        without_relative: held out; no training chain is related to them (set A).
+        distant_template: held out; their best template among the training chains has under 40 % identity
+            (set B).
+    """
+
+    train: np.ndarray
+    train_backbone: np.ndarray
+    without_relative: np.ndarray
     distant_template: np.ndarray
 
 

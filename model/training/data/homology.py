@@ -14,16 +14,21 @@ TEMPLATE_COVERAGE, TEMPLATE_IDENTITY = 0.7, 0.4
 
 @dataclass(frozen=True, eq=False)
 class ChainHits:
-    """Hits of chains among the same chains; n hits, in any order."""
+    """Hits of chains among the same chains; n hits, in any order.
 
-    num_chains: int  # number of chains
-    # query, target: [n] int, indices of the chains
+    Args:
+        num_chains: number of chains.
+        query, target: [n] int, indices of the chains.
+        identity: [n], identical residues as a fraction of the alignment's columns.
+        evalue: [n].
+        query_coverage, target_coverage: [n], fraction of each chain between the alignment's ends.
+    """
+
+    num_chains: int
     query: np.ndarray = field(repr=False)
     target: np.ndarray = field(repr=False)
-    # [n], identical residues as a fraction of the alignment's columns
     identity: np.ndarray = field(repr=False)
-    evalue: np.ndarray = field(repr=False)  # [n]
-    # query_coverage, target_coverage: [n], fraction of each chain between the alignment's ends
+    evalue: np.ndarray = field(repr=False)
     query_coverage: np.ndarray = field(repr=False)
     target_coverage: np.ndarray = field(repr=False)
 

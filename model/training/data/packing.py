@@ -19,13 +19,20 @@ _MAX_FROM_CENTRE, _MAX_FROM_ALPHA = 320.0, 20.0
 
 @dataclass(frozen=True, eq=False)
 class TrainingChain:
-    """A chain to train on, without residues that lack a part of the backbone."""
+    """A chain to train on, without residues that lack a part of the backbone.
 
-    id: str  # name, unique among the chains, without white space
-    source: str  # file or collection that the chain was read from
-    aatype: np.ndarray = field(repr=False)  # [L] uint8, 0 to 19 in AlphaFold2's order
-    atom14: np.ndarray = field(repr=False)  # [L, 14, 3], Å
-    # [L, 14] bool, atoms that are present; N, CA and C of all residues are
+    Args:
+        id: name, unique among the chains, without white space.
+        source: file or collection that the chain was read from.
+        aatype: [L] uint8, 0 to 19 in AlphaFold2's order.
+        atom14: [L, 14, 3], Å.
+        mask: [L, 14] bool, atoms that are present; N, CA and C of all residues are.
+    """
+
+    id: str
+    source: str
+    aatype: np.ndarray = field(repr=False)
+    atom14: np.ndarray = field(repr=False)
     mask: np.ndarray = field(repr=False)
 
     @property

@@ -32,21 +32,33 @@ _WEIGHED_LENGTHS = (64, 384)
 
 @dataclass(frozen=True)
 class TrainingSampleSettings:
-    """Settings of the samples: rows, templates, and the rates of reduced inputs."""
+    """Settings of the samples: rows, templates, and the rates of reduced inputs.
 
-    msa_rows: int = 64  # rows of the MSA representation, template rows included
-    extra_rows: int = 96  # rows of the extra MSA
-    templates: int = 2  # template slots
-    masked_fraction: float = 0.15  # share of alignment positions that are masked
-    template_rate: float = 0.5  # share of the samples with templates, among those of chains with hits
-    alignment_drop_rate: float = 0.1  # share of the samples that see the sequence alone
-    shallow_rate: float = 0.2  # share of the samples that see a random part of the alignment's rows
-    # share of the samples in which rows beyond a random number become extra rows
+    Args:
+        msa_rows: rows of the MSA representation, template rows included.
+        extra_rows: rows of the extra MSA.
+        templates: template slots.
+        masked_fraction: share of alignment positions that are masked.
+        template_rate: share of the samples with templates, among those of chains with hits.
+        alignment_drop_rate: share of the samples that see the sequence alone.
+        shallow_rate: share of the samples that see a random part of the alignment's rows.
+        few_clusters_rate: share of the samples in which rows beyond a random number become extra rows.
+        backbone_rate: share of the samples taken from chains with a backbone only.
+        max_template_identity: hits with a higher identity are not used as templates.
+        template_side_chains: whether templates have side chains beyond CB; those of the structure library
+            that ships with foldcli do not.
+    """
+
+    msa_rows: int = 64
+    extra_rows: int = 96
+    templates: int = 2
+    masked_fraction: float = 0.15
+    template_rate: float = 0.5
+    alignment_drop_rate: float = 0.1
+    shallow_rate: float = 0.2
     few_clusters_rate: float = 0.3
-    backbone_rate: float = 0.1  # share of the samples taken from chains with a backbone only
-    max_template_identity: float = 0.95  # hits with a higher identity are not used as templates
-    # whether templates have side chains beyond CB; those of the structure library that ships with foldcli do
-    # not
+    backbone_rate: float = 0.1
+    max_template_identity: float = 0.95
     template_side_chains: bool = False
 
     @property
@@ -259,12 +271,19 @@ def _row(arrays: Mapping[str, np.ndarray], row: int) -> dict[str, np.ndarray]:
 
 @dataclass(frozen=True)
 class MicroBatch:
-    """The samples of one backward pass on one process."""
+    """The samples of one backward pass on one process.
 
-    first: int  # index of its first sample
-    size: int  # number of samples
-    crop: int  # number of residues of each sample
-    clamped_rate: float  # share of the samples whose backbone FAPE is clamped
+    Args:
+        first: index of its first sample.
+        size: number of samples.
+        crop: number of residues of each sample.
+        clamped_rate: share of the samples whose backbone FAPE is clamped.
+    """
+
+    first: int
+    size: int
+    crop: int
+    clamped_rate: float
 
 
 class _Batches(Dataset):

@@ -46,12 +46,19 @@ Architecture = ModelConfig | AlphaFold3Config
 
 @dataclass(frozen=True)
 class Progress:
-    """The progress of a run."""
+    """The progress of a run.
 
-    step: int = 0  # optimiser steps done
-    samples: int = 0  # training samples used
-    seconds: float = 0.0  # time spent in training, over all sessions
-    moments_from: int = 0  # step at which Adam's moments last started from zero
+    Args:
+        step: optimiser steps done.
+        samples: training samples used.
+        seconds: time spent in training, over all sessions.
+        moments_from: step at which Adam's moments last started from zero.
+    """
+
+    step: int = 0
+    samples: int = 0
+    seconds: float = 0.0
+    moments_from: int = 0
 
 
 def save_full(

@@ -36,91 +36,132 @@ def available_workers() -> int:
 
 @dataclass(frozen=True)
 class OptimizerSettings:
-    """Settings of Adam with warm-up and cosine decay."""
+    """Settings of Adam with warm-up and cosine decay.
 
-    learning_rate: float = 1e-3  # highest learning rate
-    final_learning_rate: float = 1e-5  # learning rate of the last step
-    warmup_steps: int = 500  # steps over which the rate rises from 0
-    # beta1, beta2, epsilon: constants of Adam
+    Args:
+        learning_rate: highest learning rate.
+        final_learning_rate: learning rate of the last step.
+        warmup_steps: steps over which the rate rises from 0.
+        beta1, beta2, epsilon: constants of Adam.
+        clip_norm: largest norm of the gradient of what `clip_each` names.
+        clip_each: "batch" clips the gradient of a step, "micro_batch" that of each micro-batch before they
+            are averaged; with phases of `micro_batch: 1`, that of each sample, as in AlphaFold2 (1.11.3).
+        ema_decay: decay of the moving average of the parameters, per step.
+        spike_factor: a step whose gradient norm exceeds the recent median by this factor is skipped.
+        max_skipped: consecutive skipped steps after which training stops.
+    """
+
+    learning_rate: float = 1e-3
+    final_learning_rate: float = 1e-5
+    warmup_steps: int = 500
     beta1: float = 0.9
     beta2: float = 0.999
     epsilon: float = 1e-6
-    clip_norm: float = 0.1  # largest norm of the gradient of what `clip_each` names
-    # "batch" clips the gradient of a step, "micro_batch" that of each micro-batch before they are averaged;
-    # with phases of `micro_batch: 1`, that of each sample, as in AlphaFold2 (1.11.3)
+    clip_norm: float = 0.1
     clip_each: str = "batch"
-    ema_decay: float = 0.999  # decay of the moving average of the parameters, per step
-    # a step whose gradient norm exceeds the recent median by this factor is skipped
+    ema_decay: float = 0.999
     spike_factor: float = 20.0
-    max_skipped: int = 20  # consecutive skipped steps after which training stops
+    max_skipped: int = 20
 
 
 @dataclass(frozen=True)
 class LossWeights:
-    """Weights of the losses; a loss with weight 0 is not computed."""
+    """Weights of the losses; a loss with weight 0 is not computed.
 
-    backbone: float = 0.5  # FAPE of the backbone frames, mean over all iterations of the structure module
-    side_chain: float = 0.5  # FAPE of all rigid groups and atoms of the last iteration
-    torsion: float = 1.0  # loss of the chi angles and of the norms of all predicted angles
-    # distogram, masked_msa, predicted_lddt, predicted_aligned_error, experimentally_resolved: cross-entropy
-    # of the head of this name
+    Args:
+        backbone: FAPE of the backbone frames, mean over all iterations of the structure module.
+        side_chain: FAPE of all rigid groups and atoms of the last iteration.
+        torsion: loss of the chi angles and of the norms of all predicted angles.
+        distogram, masked_msa, predicted_lddt, predicted_aligned_error, experimentally_resolved: cross-entropy
+            of the head of this name.
+        violation: bonds, angles and clashes of the predicted structure.
+        distance: errors of CA distances; not in AlphaFold2, but early structures unfold faster with it.
+    """
+
+    backbone: float = 0.5
+    side_chain: float = 0.5
+    torsion: float = 1.0
     distogram: float = 0.3
     masked_msa: float = 2.0
     predicted_lddt: float = 0.01
     predicted_aligned_error: float = 0.0
     experimentally_resolved: float = 0.0
-    violation: float = 0.0  # bonds, angles and clashes of the predicted structure
-    # errors of CA distances; not in AlphaFold2, but early structures unfold faster with it
+    violation: float = 0.0
     distance: float = 0.0
 
 
 @dataclass(frozen=True)
 class Phase:
-    """A part of the training with one crop size and one set of loss weights."""
+    """A part of the training with one crop size and one set of loss weights.
 
-    steps: int = 12000  # optimiser steps
-    crop: int = 128  # residues of a sample
-    micro_batch: int = 16  # samples that one GPU computes at once
-    learning_rate_factor: float = 1.0  # factor of the learning rate
-    clamped_rate: float = 0.9  # share of the samples whose backbone FAPE is clamped at 10 Å
-    losses: LossWeights = field(default_factory=LossWeights)  # weights of the losses
+    Args:
+        steps: optimiser steps.
+        crop: residues of a sample.
+        micro_batch: samples that one GPU computes at once.
+        learning_rate_factor: factor of the learning rate.
+        clamped_rate: share of the samples whose backbone FAPE is clamped at 10 Å.
+        losses: weights of the losses.
+    """
+
+    steps: int = 12000
+    crop: int = 128
+    micro_batch: int = 16
+    learning_rate_factor: float = 1.0
+    clamped_rate: float = 0.9
+    losses: LossWeights = field(default_factory=LossWeights)
 
 
 @dataclass(frozen=True)
 class TrainingSettings:
-    """Settings of a training run."""
+    """Settings of a training run.
 
-    network: ModelConfig = field(default_factory=lambda: ModelConfig("compact"))  # the shape of the network
-    data: str = ""  # folder of the packed training data, or empty
-    # folder of a packaged network of the same shape whose parameters the run starts from, "compact" for the
-    # one in the package, or DeepMind's params_model_*.npz of a monomer network; empty to draw them
+    Args:
+        network: the shape of the network.
+        data: folder of the packed training data, or empty.
+        initial_network: folder of a packaged network of the same shape whose parameters the run starts from,
+            "compact" for the one in the package, or DeepMind's params_model_*.npz of a monomer network; empty
+            to draw them.
+        seed: seed of parameters, samples and dropout.
+        batch: samples per step, over all GPUs.
+        max_recycles: largest number of passes before the one that is trained; the number is drawn uniformly.
+        phases: phases of the run, in order.
+        sampling: settings of the training samples.
+        optimizer: settings of the optimiser.
+        validate_every: steps between validations, 0 for none.
+        validation_chains: number of chains of each held-out set to score; the first ones are taken.
+        checkpoint_every: steps between checkpoints.
+        checkpoint_blocks: recompute each block in the backward pass to save memory.
+        memory_budget: fraction of the intermediates that compiled blocks store for the backward pass; the
+            others are recomputed. 1 stores all that are slow to recompute.
+        compile: compile the network's blocks.
+        cuda_graphs: capture the passes of a micro-batch, so that a GPU does not wait for launches; excludes
+            `checkpoint_blocks`.
+        kernels: "fused" for GPU kernels, "reference" for plain PyTorch, or "auto", which is "fused" on a GPU.
+        workers: processes that make samples, for each GPU; by default as many as this process has cores.
+        training_data: the training data in words, for the manifest of `foldcli train --package`.
+        licence: licence of the network, for this manifest.
+    """
+
+    network: ModelConfig = field(default_factory=lambda: ModelConfig("compact"))
+    data: str = ""
     initial_network: str = ""
-    seed: int = 0  # seed of parameters, samples and dropout
-    batch: int = 64  # samples per step, over all GPUs
-    # largest number of passes before the one that is trained; the number is drawn uniformly
+    seed: int = 0
+    batch: int = 64
     max_recycles: int = 2
-    phases: tuple[Phase, ...] = (Phase(),)  # phases of the run, in order
-    # settings of the training samples
+    phases: tuple[Phase, ...] = (Phase(),)
     sampling: TrainingSampleSettings = field(default_factory=TrainingSampleSettings)
-    optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)  # settings of the optimiser
-    validate_every: int = 500  # steps between validations, 0 for none
-    validation_chains: int = 150  # number of chains of each held-out set to score; the first ones are taken
-    checkpoint_every: int = 1000  # steps between checkpoints
-    checkpoint_blocks: bool = False  # recompute each block in the backward pass to save memory
-    # fraction of the intermediates that compiled blocks store for the backward pass; the others are
-    # recomputed. 1 stores all that are slow to recompute
+    optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
+    validate_every: int = 500
+    validation_chains: int = 150
+    checkpoint_every: int = 1000
+    checkpoint_blocks: bool = False
     memory_budget: float = 1.0
-    compile: bool = True  # compile the network's blocks
-    # capture the passes of a micro-batch, so that a GPU does not wait for launches; excludes
-    # `checkpoint_blocks`
+    compile: bool = True
     cuda_graphs: bool = False
-    # "fused" for GPU kernels, "reference" for plain PyTorch, or "auto", which is "fused" on a GPU
     kernels: str = "auto"
-    # processes that make samples, for each GPU; by default as many as this process has cores
     workers: int = field(default_factory=available_workers)
-    # the training data in words, for the manifest of `foldcli train --package`
     training_data: str = "unspecified data"
-    licence: str = "unspecified licence"  # licence of the network, for this manifest
+    licence: str = "unspecified licence"
 
     def __post_init__(self) -> None:
         check_seed(self.seed)
