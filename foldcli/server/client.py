@@ -25,6 +25,7 @@ from foldcli.server.protocol import (
     query_message,
 )
 from foldcli.server.socket_file import check_socket_path
+from msa.base.atomic import errors_name
 from msa.base.errors import InputError, MissingError
 from msa.hits.hits import Hit, Hits
 from msa.hits.search_settings import SearchSettings
@@ -216,12 +217,10 @@ def _connect(path: Path) -> socket.socket:
     check_socket_path(path)
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        connection.connect(os.fspath(path))
+        with errors_name(path):
+            connection.connect(os.fspath(path))
     except (FileNotFoundError, ConnectionRefusedError):
         raise MissingError(
             f"no server at {path}", f"Start one, and wait until it is ready: foldcli serve DB --socket {path}"
         ) from None
-    except OSError as error:
-        error.filename = os.fspath(path)
-        raise
     return connection

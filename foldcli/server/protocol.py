@@ -56,11 +56,6 @@ class MessageDecoder:
         self._limit = limit
         self._buffer = bytearray()
 
-    @property
-    def is_empty(self) -> bool:
-        """True if no message has been received in part."""
-        return not self._buffer
-
     def feed(self, data: bytes) -> Iterator[dict[str, Any]]:
         """Add bytes, and yield the messages that are now complete.
 

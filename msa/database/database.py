@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 
 from msa import alphabet
+from msa.base.atomic import errors_name
 from msa.base.errors import InputError, MissingError
 from msa.base.progress import Progress
 from msa.database.integrity import (
@@ -112,21 +113,20 @@ class TargetDatabase:
     @property
     def total_residues(self) -> int:
         """Residues of all sequences, without padding, also of other parts and of companions."""
-        own = self.manifest.residues if self.manifest.whole is None else self.manifest.whole.residues
-        return own + sum(each.total_residues for each in self.companions)
+        own = self.manifest.whole or self.manifest
+        return own.residues + sum(each.total_residues for each in self.companions)
 
     @property
     def total_sequences(self) -> int:
         """The number of sequences, also of other parts and of companions."""
-        own = self.manifest.sequences if self.manifest.whole is None else self.manifest.whole.sequences
-        return own + sum(each.total_sequences for each in self.companions)
+        own = self.manifest.whole or self.manifest
+        return own.sequences + sum(each.total_sequences for each in self.companions)
 
     @property
     def total_representatives(self) -> int:
         """The number of representatives, also of other parts and of companions."""
-        whole = self.manifest.whole
-        own = self.representatives if whole is None else whole.representatives
-        return own + sum(each.total_representatives for each in self.companions)
+        own = self.manifest.whole or self
+        return own.representatives + sum(each.total_representatives for each in self.companions)
 
     @property
     def checksums(self) -> dict[str, str]:
@@ -317,7 +317,10 @@ def _check_size(size: int, manifest: DatabaseManifest, folder: Path, name: str) 
 def _map(folder: Path, name: str, manifest: DatabaseManifest) -> np.ndarray:
     """Map one file into memory after checking its size."""
     path, dtype = folder / name, _DTYPES[name]
-    try:
+    # the system's error may not name the file, as with too many open files
+    with errors_name(path):
+        if not path.exists():
+            raise InputError("damaged database: this part is missing", path)
         size = path.stat().st_size
         _check_size(size, manifest, folder, name)
         if size % dtype.itemsize:
@@ -326,8 +329,3 @@ def _map(folder: Path, name: str, manifest: DatabaseManifest) -> np.ndarray:
             return np.empty(0, dtype)
         # a plain array, because slicing an np.memmap takes ten times as long
         return np.memmap(path, dtype, mode="r").view(np.ndarray)
-    except FileNotFoundError:
-        raise InputError("damaged database: this part is missing", path) from None
-    except OSError as error:
-        error.filename = os.fspath(path)  # the error may not name it, as with too many open files
-        raise

@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from msa import alphabet
+from msa.base.atomic import errors_name
 from msa.base.jit import kernel
 from msa.database.manifest import HEADER_INDEX, HEADERS, LENGTHS, OFFSETS, RESIDUES
 from msa.io.fasta_blocks import ParsedBlock
@@ -252,12 +253,9 @@ class _Spool:
 
     def append(self, array: np.ndarray) -> None:
         remaining = np.ascontiguousarray(array).view(np.uint8).data
-        try:
+        with errors_name(self._path):
             while remaining:
                 remaining = remaining[self._stream.write(remaining) :]
-        except OSError as error:
-            error.filename = str(self._path)
-            raise
 
     def read(self, first: int, count: int, dtype: type) -> np.ndarray:
         """Read `count` items, starting with item `first`."""
@@ -282,16 +280,11 @@ class _MappedFile:
         self.array = np.empty(0, np.uint8)
         self._map: mmap.mmap | None = None
         self._written = 0
-        with path.open("wb+") as stream:
-            if size == 0:
-                return
-            try:
+        with errors_name(path), path.open("wb+") as stream:
+            if size:
                 os.posix_fallocate(stream.fileno(), 0, size)
                 self._map = mmap.mmap(stream.fileno(), size)
-            except OSError as error:
-                error.filename = str(path)
-                raise
-        self.array = np.frombuffer(self._map, np.uint8)
+                self.array = np.frombuffer(self._map, np.uint8)
 
     def __enter__(self) -> "_MappedFile":
         return self

@@ -16,6 +16,7 @@ import msgspec
 import numpy as np
 
 from msa.alphabet import MASK_BIT
+from msa.base.atomic import errors_name
 from msa.base.errors import InputError
 from msa.database.database import TargetDatabase
 from msa.database.manifest import (
@@ -78,15 +79,11 @@ class _PartWriter:
             OSError: the disk is full; names the file.
         """
         path, digest, size = self._folder / name, hashlib.sha256(), 0
-        try:
-            with path.open("wb") as stream:
-                for chunk in chunks:
-                    stream.write(chunk)
-                    digest.update(chunk)
-                    size += len(chunk)
-        except OSError as error:
-            error.filename = str(path)
-            raise
+        with errors_name(path), path.open("wb") as stream:
+            for chunk in chunks:
+                stream.write(chunk)
+                digest.update(chunk)
+                size += len(chunk)
         self.files[name] = DatabaseFile(size, digest.hexdigest())
 
     def write_array(self, name: str, array: np.ndarray, dtype: str) -> None:

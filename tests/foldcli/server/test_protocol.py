@@ -73,7 +73,7 @@ def test_hits_round_trip_in_any_fragments(sent_hits: list[Hit], repeats: int, da
         end = data.draw(st.integers(start + 1, len(sent)), "end of the fragment")
         messages += list(decoder.feed(sent[start:end]))
         start = end
-    assert decoder.is_empty
+    assert not decoder._buffer
     assert [(message["query"], message["more"]) for message in messages] == [(7, False)]
     received = [hit for message in messages for hit in parse_hits(message, QUERY)]
     assert list(map(as_values, received)) == list(map(as_values, sent_hits * repeats))

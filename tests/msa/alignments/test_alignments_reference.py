@@ -94,6 +94,7 @@ def stockholm(draw: st.DrawFn) -> bytes:
 @example(b">q\n--\n>a\nM5\n", 1)
 @example(b"# STOCKHOLM 1.0\nq MKV\na MKV\n\nq MKV\na 5KV\n//\n", 1)
 @example(b"# STOCKHOLM 1.0\n\x00q  A\n//\n", 1)
+@example(b"# STOCKHOLM 1.0\nq MK\nq MK\n//\n", 1)
 @example(b"#4\t15>a\nA\n", 1)
 @settings(max_examples=200, deadline=None)
 def test_readers_agree_for_any_block_size(data: bytes, block: int) -> None:
