@@ -210,10 +210,8 @@ def _job_of_alignment(alignment: Alignment) -> MoleculeJob:
 
 
 def _job_of_complex(alignment: ComplexAlignment) -> MoleculeJob:
-    """Return the job of ColabFold's alignment of a complex; its copies are adjacent if it lists no chains."""
-    path = alignment.source
-    default = [number for number, count in enumerate(alignment.copies) for _ in range(count)]
-    order = default if alignment.order is None else alignment.order
+    """Return the job of ColabFold's alignment of a complex."""
+    order = alignment.chain_order
     names = chain_names(len(order))
     has_pairs = len(alignment.queries) > 1 and len(alignment.paired[0]) > 1
     polymers = tuple(
@@ -226,8 +224,7 @@ def _job_of_complex(alignment: ComplexAlignment) -> MoleculeJob:
         )
         for number, sequence in enumerate(alignment.queries)
     )
-    name = name_of_file(path or "-")
-    return MoleculeJob(name, polymers, path=path)
+    return MoleculeJob(name_of_file(alignment.source or "-"), polymers, path=alignment.source)
 
 
 @dataclass(frozen=True)
