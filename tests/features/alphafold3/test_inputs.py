@@ -135,7 +135,7 @@ def test_paired_alignments_of_different_depth_are_refused() -> None:
         build_sample(MoleculeJob("x", tuple(polymers)), Settings())
 
 
-def test_profile_has_the_rows_within_the_limits_and_the_query_alone_beside_paired_rows() -> None:
+def test_profile_has_the_rows_within_the_limits_and_the_query_alone_with_paired_rows() -> None:
     alignment, letters = parse_alignment(b">q\nMKV\n>a\nMRV\n>b\nAKV\n>c\nMKA\n"), "MKVAR"
     settings = Settings(limits=AlignmentLimits(unpaired_read=2))
     classes = [residue_class(component_code(letter, MoleculeKind.PROTEIN)) for letter in letters]
