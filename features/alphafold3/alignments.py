@@ -39,8 +39,8 @@ def draw_rows(atoms: Atoms, limits: AlignmentLimits, source: np.random.RandomSta
     """
     limit = max(0, limits.rows - _paired_count(atoms, limits) - 1)
     result = {}
-    for chain in _aligned_chains(atoms):
-        count = len(_unpaired(chain, atoms, limits)[1])
+    for chain, polymer in _aligned_chains(atoms):
+        count = len(_unpaired(polymer, atoms, limits)[1])
         if count == 0 or limit == 0:
             result[chain.name] = np.zeros(0, np.int64)
             continue
@@ -55,20 +55,18 @@ def alignment_features(
     """Return the features of a job's alignments; see `msa.base.network_inputs.ALL_ATOM`."""
     chains = _aligned_chains(atoms)
     paired_count = _paired_count(atoms, limits)
-    depth = 1 + paired_count + max((len(rows[chain.name]) for chain in chains), default=0)
+    depth = 1 + paired_count + max((len(rows[chain.name]) for chain, _ in chains), default=0)
     classes = np.full((depth, len(tokens)), GAP, np.int16)
     deletions = np.zeros((depth, len(tokens)), np.int64)
     profile = np.zeros((len(tokens), CLASSES))
     deletion_mean = np.zeros(len(tokens))
     token_chain = atoms.chain[tokens.start]
-    for index, chain in enumerate(atoms.chains):
-        if chain not in chains:
-            continue
-        columns = np.flatnonzero(token_chain == index)
+    for chain, polymer in chains:
+        columns = np.flatnonzero(token_chain == atoms.chains.index(chain))
         residues = atoms.residue[tokens.start[columns]] - 1
         table = alignment_classes(chain.kind)
-        everything, unpaired = _unpaired(chain, atoms, limits)
-        stack = _stack(chain, atoms, limits, unpaired.take(rows[chain.name]))
+        everything, unpaired = _unpaired(polymer, atoms, limits)
+        stack = _stack(polymer, atoms, limits, unpaired.take(rows[chain.name]))
         classes[: len(stack), columns] = table[stack.letters][:, residues]
         deletions[: len(stack), columns] = stack.deletions[:, residues]
         counts = column_counts(table[everything.letters], CLASSES)
@@ -92,24 +90,18 @@ def deletion_features(deletions: np.ndarray) -> dict[str, np.ndarray]:
     }
 
 
-def _aligned_chains(atoms: Atoms) -> list[MoleculeChain]:
+def _aligned_chains(atoms: Atoms) -> list[tuple[MoleculeChain, Polymer]]:
     """Return the chains that have an alignment."""
     return [
-        chain
+        (chain, chain.entity)
         for chain in atoms.chains
-        if isinstance(chain.entity, Polymer)
-        and chain.kind in _ALIGNED_KINDS
-        and (chain.entity.alignment is not None or chain.entity.paired is not None)
+        if isinstance(chain.entity, Polymer) and chain.kind in _ALIGNED_KINDS and chain.entity.has_rows
     ]
 
 
 def _paired_alignments(atoms: Atoms) -> list[Alignment]:
     """Return the paired alignments of a job's chains."""
-    return [
-        chain.entity.paired
-        for chain in _aligned_chains(atoms)
-        if isinstance(chain.entity, Polymer) and chain.entity.paired is not None
-    ]
+    return [polymer.paired for _, polymer in _aligned_chains(atoms) if polymer.paired is not None]
 
 
 def _paired_count(atoms: Atoms, limits: AlignmentLimits) -> int:
@@ -122,56 +114,48 @@ def _paired_count(atoms: Atoms, limits: AlignmentLimits) -> int:
     return counts.pop() if counts else 0
 
 
-def _rows(alignment: Alignment, chain: MoleculeChain, limit: int) -> Alignment:
+def _rows(alignment: Alignment, polymer: Polymer, limit: int) -> Alignment:
     """Return the first rows of a chain's alignment; raise InputError if it belongs to another sequence."""
-    if alignment.query != (sequence := _sequence(chain)):
-        reason = f"chain {chain.name}: the first row of its alignment differs from its sequence"
-        if len(alignment.query) != len(sequence):
-            reason += f" ({len(alignment.query):,} residues instead of {len(sequence):,})"
+    if alignment.query != polymer.sequence:
+        reason = f"chain {polymer.chains[0]}: the first row of its alignment differs from its sequence"
+        if len(alignment.query) != len(polymer.sequence):
+            reason += f" ({len(alignment.query):,} residues instead of {len(polymer.sequence):,})"
         raise InputError(reason, alignment.source)
     return alignment.take(slice(limit))
 
 
-def _sequence(chain: MoleculeChain) -> str:
-    assert isinstance(chain.entity, Polymer)
-    return chain.entity.sequence
-
-
-def _paired(chain: MoleculeChain, atoms: Atoms, limits: AlignmentLimits) -> Alignment:
+def _paired(polymer: Polymer, atoms: Atoms, limits: AlignmentLimits) -> Alignment:
     """Return a chain's part of the paired rows: gaps for a chain without paired alignment."""
-    assert isinstance(chain.entity, Polymer)
     count = _paired_count(atoms, limits)
-    if chain.entity.paired is not None:
-        return _rows(chain.entity.paired, chain, count)
-    shape = (count, len(chain.entity.sequence))
+    if polymer.paired is not None:
+        return _rows(polymer.paired, polymer, count)
+    shape = (count, len(polymer.sequence))
     return Alignment(("",) * count, np.full(shape, ord("-"), np.uint8), np.zeros(shape, np.int64))
 
 
-def _unpaired(chain: MoleculeChain, atoms: Atoms, limits: AlignmentLimits) -> tuple[Alignment, Alignment]:
+def _unpaired(polymer: Polymer, atoms: Atoms, limits: AlignmentLimits) -> tuple[Alignment, Alignment]:
     """Return the distinct rows of a chain's own alignment, and those of them that are not paired rows.
 
     A chain with a paired alignment only has its query as own alignment.
     """
-    assert isinstance(chain.entity, Polymer)
-    alignment = chain.entity.alignment
-    if alignment is None:
-        assert chain.entity.paired is not None
-        everything = _rows(chain.entity.paired, chain, 1)
+    if polymer.alignment is None:
+        assert polymer.paired is not None
+        everything = _rows(polymer.paired, polymer, 1)
     else:
-        everything = _rows(alignment, chain, limits.unpaired_read)
+        everything = _rows(polymer.alignment, polymer, limits.unpaired_read)
     first: dict[bytes, int] = {}
     for index, letters in enumerate(everything.letters):
         first.setdefault(letters.tobytes(), index)
     everything = everything.take(np.array(list(first.values()), np.int64))
     if not _paired_alignments(atoms):
         return everything, everything
-    paired = {letters.tobytes() for letters in _paired(chain, atoms, limits).letters}
+    paired = {letters.tobytes() for letters in _paired(polymer, atoms, limits).letters}
     kept = [index for index, letters in enumerate(first) if letters not in paired]
     return everything, everything.take(np.array(kept, np.int64))
 
 
-def _stack(chain: MoleculeChain, atoms: Atoms, limits: AlignmentLimits, unpaired: Alignment) -> Alignment:
+def _stack(polymer: Polymer, atoms: Atoms, limits: AlignmentLimits, unpaired: Alignment) -> Alignment:
     """Return a chain's query, paired rows and own rows, one below the other."""
-    letters = np.frombuffer(_sequence(chain).encode(), np.uint8)[None]
+    letters = np.frombuffer(polymer.sequence.encode(), np.uint8)[None]
     query = Alignment(("",), letters, np.zeros(letters.shape, np.int64))
-    return join_alignments([query, _paired(chain, atoms, limits), unpaired])
+    return join_alignments([query, _paired(polymer, atoms, limits), unpaired])

@@ -42,7 +42,8 @@ def move_randomly(positions: np.ndarray, mask: np.ndarray, source: np.random.Gen
         mask: bool [A]; other atoms stay at the origin.
         source: random numbers: a quaternion and a translation from normal distributions.
     """
-    w, x, y, z = _normalised(source.standard_normal(4))
+    quaternion = source.standard_normal(4)
+    w, x, y, z = quaternion / np.linalg.norm(quaternion)
     rotation = np.array(
         [
             [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],
@@ -56,10 +57,6 @@ def move_randomly(positions: np.ndarray, mask: np.ndarray, source: np.random.Gen
     centred = positions - positions[mask].mean(0, dtype=np.float64)
     moved = centred @ rotation.T + translation
     return np.where(mask[:, None], moved, 0).astype(np.float32)
-
-
-def _normalised(vector: np.ndarray) -> np.ndarray:
-    return vector / np.linalg.norm(vector)
 
 
 def _name_characters(names: np.ndarray) -> np.ndarray:

@@ -90,8 +90,9 @@ def write_sample(root: Path, key: str, job: MoleculeJob, sample: Sample) -> Path
         UnwritableFolder, OSError: the cache cannot be written.
     """
     arrays, constants = _encode(sample.features)
-    for name, array in _conformer_arrays(sample.conformers).items():
-        arrays[f"conformer.{name}"] = array
+    for name in ("positions", "mask", "charges"):
+        values = [getattr(conformer, name) for conformer in sample.conformers]
+        arrays[f"conformer.{name}"] = np.concatenate(values)
     # safetensors writes the memory of an array, whatever its strides
     arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     metadata = {
@@ -223,15 +224,6 @@ def _decode(arrays: Mapping[str, np.ndarray], constants: Mapping[str, Any]) -> d
             raise ValueError(f"{name} has type {value.dtype} and {value.ndim} axes")
         features[name] = value
     return features
-
-
-def _conformer_arrays(conformers: tuple[Conformer, ...]) -> dict[str, np.ndarray]:
-    """Return the values of all conformers, one below the other."""
-    return {
-        "positions": np.concatenate([conformer.positions for conformer in conformers]),
-        "mask": np.concatenate([conformer.mask for conformer in conformers]),
-        "charges": np.concatenate([conformer.charges for conformer in conformers]),
-    }
 
 
 def _conformers(arrays: Mapping[str, np.ndarray], layout: list[Any]) -> Iterator[Conformer]:

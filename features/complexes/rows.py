@@ -73,11 +73,10 @@ def pair_chains(
 
 
 def rows_of_file(alignment: ComplexAlignment) -> ComplexRows:
-    """Return the rows of an A3M file of a complex; if it has no list of chains, copies are adjacent."""
-    default_order = [number for number, count in enumerate(alignment.copies) for _ in range(count)]
+    """Return the rows of an A3M file of a complex."""
     return ComplexRows(
         alignment.queries,
-        tuple(default_order) if alignment.order is None else alignment.order,
+        alignment.chain_order,
         tuple(map(_encode, alignment.paired)),
         tuple(map(_encode, alignment.unpaired)),
         alignment.order is not None,

@@ -43,27 +43,20 @@ class MoleculeTable:
     def crop(self, tokens: np.ndarray) -> "MoleculeTable":
         """Return the table of some tokens, ascending; parts of reference molecules keep all their orders."""
         kept = np.isin(self.atom_token, tokens)
-        new_atom = np.cumsum(kept) - 1
-        columns = (self.entity, self.copy, self.index, self.component, self.is_ligand)
+        names = ("entity", "copy", "index", "component", "is_ligand")
+        columns = {name: getattr(self, name)[tokens] for name in names}
+        keys = zip(*(columns[name].tolist() for name in ("entity", "copy", "component")), strict=True)
         symmetries = {}
-        present = set(
-            zip(*(x[tokens].tolist() for x in columns[:2]), self.component[tokens].tolist(), strict=True)
-        )
-        for key in sorted(present):
+        for key in sorted(set(keys)):
             members = self._atoms_of(key)
             orders = self.symmetries.get(key, np.arange(len(members))[None])[:, kept[members]]
             if len(orders) > 1 or orders.shape[1] < len(members):
                 symmetries[key] = orders
-        entity, copy, index, component, is_ligand = (x[tokens] for x in columns)
         return MoleculeTable(
-            entity,
-            copy,
-            index,
-            component,
-            is_ligand,
-            new_atom[self.centre[tokens]],
-            np.searchsorted(tokens, self.atom_token[kept]),
-            symmetries,
+            **columns,
+            centre=(np.cumsum(kept) - 1)[self.centre[tokens]],
+            atom_token=np.searchsorted(tokens, self.atom_token[kept]),
+            symmetries=symmetries,
         )
 
     def _atoms_of(self, key: tuple[int, int, int]) -> np.ndarray:

@@ -14,12 +14,12 @@ from foldcli.exports.document import (
     parent_letter,
     read_protein,
 )
-from foldcli.inputs.formats.fasta import read_records
+from foldcli.inputs.formats.fasta import TextRecord, read_records
 from foldcli.inputs.formats.job_fields import Refuse
 from foldcli.inputs.formats.json_with_lines import decode_utf8
 from foldcli.inputs.queries import name_of_file
 from msa.alignments.complex_a3m import A3mRow
-from msa.base.errors import InputError, MissingError
+from msa.base.errors import MissingError
 
 _HEADER = re.compile(r"([A-Za-z]+)[ \t]*\|[ \t]*(?:name=)?[ \t]*(.+)")
 _PART = re.compile(r"\(([A-Z0-9]+)\)|([A-Z])")
@@ -45,11 +45,9 @@ class ChaiDocument:
         proteins: list[DocumentPolymer] = []
         for place, record in enumerate(read_records(decode_utf8(data, path), path)):
             if (match := _HEADER.fullmatch(record.header)) is None:
-                reason = f"header {record.header[:59]!r} is not Chai's: >protein|name=A"
-                raise InputError(reason, path, record.line)
+                raise record.error(f"header {record.header[:59]!r} is not Chai's: >protein|name=A")
             if match[1].lower() == "protein":
-                text = _one_letter(record.text, path, record.line)
-                proteins.append(read_protein(text, match[2], place, path, record.line))
+                proteins.append(read_protein(_one_letter(record), match[2], place, path, record.line))
         self.jobs = [ExportJob(name_of_file(path), tuple(proteins), 1)]
 
     def fill(
@@ -76,17 +74,17 @@ def check_parquet() -> None:
         ) from None
 
 
-def _one_letter(text: str, path: str, line: int) -> str:
+def _one_letter(record: TextRecord) -> str:
     """Return a sequence in which the parents of modified residues, such as (SEP), stand for them.
 
     This is the sequence by which Chai finds an alignment.
     """
-    text = "".join(text.split()).upper()
+    text = "".join(record.text.split()).upper()
     parts = list(_PART.finditer(text))
     if "".join(part[0] for part in parts) != text:
         if "(" not in text and ")" not in text:
             return text  # is refused with the letter
-        raise InputError("expected letters, and modified residues such as (SEP)", path, line)
+        raise record.error("expected letters, and modified residues such as (SEP)")
     letters = (part[2] or parent_letter(part[1]) for part in parts)
     return "".join(letter if letter in _LETTERS else "X" for letter in letters)
 

@@ -95,6 +95,8 @@ class JsonDocument:
 
     def _split(self, content: Any) -> Iterable[tuple[str, Any]]:
         """Return the name, if the job has none of its own, and the content of each job."""
+        if isinstance(content, MappingWithLines) and "queries" in content:
+            raise content.error("a file of OpenFold3: --format openfold3")
         return [("", job) for job in alphafold3.list_jobs(content, self.path)]
 
     @abstractmethod
@@ -120,8 +122,6 @@ class AlphaFold3Document(JsonDocument):
         super().__init__(data, path, refuse)
 
     def _read(self, name: str, job: MappingWithLines) -> ExportJob:
-        if "queries" in job:
-            raise job.error("a file of OpenFold3: --format openfold3")
         if job.get("dialect", "alphafold3") != "alphafold3":
             raise job.error("only jobs of the dialect alphafold3 have a place for alignments", "dialect")
         log_unknown_keys(job, alphafold3.JOB_KEYS)
@@ -200,8 +200,6 @@ class ProtenixDocument(JsonDocument):
     """Jobs of Protenix; alignments are in folders like those of its own search."""
 
     def _read(self, name: str, job: MappingWithLines) -> ExportJob:
-        if "queries" in job:
-            raise job.error("a file of OpenFold3: --format openfold3")
         log_unknown_keys(job, _PROTENIX_JOB_KEYS)
         entities = read_entities(job)
         if any(kind == "protein" for kind, _ in entities):

@@ -72,8 +72,8 @@ class CachedTarget:
         try:
             return read_entry(self.path, self.key, verify)
         except CorruptEntryError as error:
-            alignments = self._source_target().read() if self._sources_exist() else None
-            if alignments is None or cache_key(alignments) != self.key:
+            target = self._source_target()
+            if target is None or cache_key(alignments := target.read()) != self.key:
                 raise
             logger.warning("%s: %s; computed again", self.name, error)
             return FeatureCache(self.path.parents[1]).load_or_make(alignments, overwrite=True)[0]
@@ -83,25 +83,21 @@ class CachedTarget:
         try:
             return read_complex_entry(self.path, self.key, verify)
         except CorruptEntryError as error:
-            rows = self._read_sources_of_complex() if self._sources_exist() else None
+            if (target := self._source_target()) is None:
+                raise
+            target = target_of_file(target.files[0])
+            rows = target.parse_complex(target.read_contents())
             if rows is None or complex_key(self.name, rows) != self.key:
                 raise
             logger.warning("%s: %s; computed again", self.name, error)
             add_rows(FeatureCache(self.path.parents[1]), self.name, rows, self.sources, overwrite=True)
             return rows
 
-    def _read_sources_of_complex(self) -> "ComplexRows | None":
-        target = target_of_file(self._source_target().files[0])
-        return target.parse_complex(target.read_contents())
-
-    def _source_target(self) -> AlignmentTarget:
-        return AlignmentTarget(
-            self.name, tuple(source for source in self.sources if source not in (None, "-"))
-        )
-
-    def _sources_exist(self) -> bool:
-        files = self._source_target().files
-        return bool(files) and all(Path(file).is_file() for file in files)
+    def _source_target(self) -> AlignmentTarget | None:
+        """Return the target in the files that the entry was computed from; None if one is not there."""
+        files = tuple(source for source in self.sources if source not in (None, "-"))
+        has_all = bool(files) and all(Path(file).is_file() for file in files)
+        return AlignmentTarget(self.name, files) if has_all else None
 
 
 def read_complex_entry(path: str | Path, key: str | None = None, verify: bool = True) -> "ComplexRows":

@@ -57,7 +57,7 @@ class Failures:
         with (
             progress_bar("targets", "target")
             if total > 1
-            else contextlib.nullcontext(_no_progress) as progress
+            else contextlib.nullcontext(lambda done, total: None) as progress
         ):
             progress(0, total)
             for done, (name, item) in enumerate(items, start=1):
@@ -81,10 +81,6 @@ class Failures:
         if not self.failed:
             self.path.unlink(missing_ok=True)
             return
-        self._write()
-        self.raise_if_any()
-
-    def _write(self) -> None:
         # a run without any target has not created it
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_write(self.path) as stream:
@@ -96,6 +92,7 @@ class Failures:
                     "exit_code": int(exit_code_of(error)),
                 }
                 stream.write(json.dumps(entry) + "\n")
+        self.raise_if_any()
 
     def raise_if_any(self, written: bool = True) -> None:
         """Raise the same errors as `finish`, without writing a file.
@@ -111,10 +108,6 @@ class Failures:
         error = SomeTargetsFailed(f"{len(self.failed)} of {self._num_targets} targets failed{location}")
         error.failed = dict(self.failed)
         raise error
-
-
-def _no_progress(done: int, total: int | None) -> None:
-    pass
 
 
 def _with_name(name: str, reason: str) -> str:

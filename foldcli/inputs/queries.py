@@ -221,7 +221,8 @@ def read_queries(
         return [boltz_query(data, name, name_of_file(name), profile)]
     alignment = find_alignment(data, name)
     if alignment is not None:
-        return [_query_of_file(alignment, comp_bias_corr, matrix)]
+        check_protein(alignment.names[0], alignment.query, alignment.source)
+        return [query_from_alignment(alignment, comp_bias_corr, matrix)]
     return read_sequences(data, name)
 
 
@@ -267,12 +268,6 @@ def _declared_protein(record: FastaRecord) -> DeclaredMolecule | None:
     if isinstance(record, UnsupportedRecord) and not isinstance(record, JoinedRecord):
         return None
     return declared_molecule(record.header.partition(" ")[2])
-
-
-def _query_of_file(alignment: Alignment, comp_bias_corr: bool, matrix: str) -> FastaRecord:
-    """Return the query of an alignment file; raise InputError if it is not a protein."""
-    check_protein(alignment.names[0], alignment.query, alignment.source)
-    return query_from_alignment(alignment, comp_bias_corr, matrix)
 
 
 def split_complexes(records: Iterable[Query]) -> list[Query]:

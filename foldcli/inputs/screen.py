@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from foldcli.inputs.complexes import Complex, pair_all, read_pairs
 from foldcli.inputs.names import BACKGROUND_PREFIX
-from foldcli.inputs.queries import Query, QuerySources, name_queries, read_named_queries
+from foldcli.inputs.queries import QuerySources, name_queries, read_named_queries
 from msa.base.errors import InputError
 from msa.io.fasta import FastaRecord, UnsupportedRecord
 
@@ -96,14 +96,11 @@ def _read_chains(file: str, comp_bias_corr: bool, matrix: str, failures: "Failur
         if isinstance(query, UnsupportedRecord):
             failures.add(name, query.error())
         elif isinstance(query, Complex) or type(query) is not FastaRecord:
-            failures.add(name, InputError(f"{_describe(query)}; a screen takes sequences of single chains"))
+            kind = "a complex" if isinstance(query, Complex) else "an alignment or a profile"
+            failures.add(name, InputError(f"{kind}; a screen takes sequences of single chains"))
         else:
             chains.append(query)
     return chains
-
-
-def _describe(query: Query) -> str:
-    return "a complex" if isinstance(query, Complex) else "an alignment or a profile"
 
 
 def _chains_by_id(files: Sequence[Sequence[FastaRecord]]) -> dict[str, FastaRecord]:

@@ -66,6 +66,12 @@ class ComplexAlignment:
     order: tuple[int, ...] | None = None
 
     @property
+    def chain_order(self) -> tuple[int, ...]:
+        """The index of the distinct chain of each chain; copies are adjacent if the file does not say."""
+        adjacent = (number for number, count in enumerate(self.copies) for _ in range(count))
+        return tuple(adjacent) if self.order is None else self.order
+
+    @property
     def queries(self) -> tuple[str, ...]:
         """The residues of each distinct chain."""
         return tuple(alignment.query for alignment in self.paired)

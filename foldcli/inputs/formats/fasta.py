@@ -46,7 +46,12 @@ class TextRecord:
 
     header: str
     text: str
+    path: str
     line: int
+
+    def error(self, reason: str) -> InputError:
+        """Return an error that names the file and the line."""
+        return InputError(reason, self.path, self.line)
 
 
 def names_molecules(text: bytes) -> bool:
@@ -68,9 +73,9 @@ def parse_fasta_jobs(data: bytes, path: str, name: str, refuse: Refuse = raise_e
     """
     records = read_records(decode_utf8(data, path), path)
     if any(_typed_header(record.header) is not None for record in records):
-        entities = tuple(_typed_entity(record, path) for record in records)
+        entities = tuple(_typed_entity(record) for record in records)
         return [MoleculeJob(name, entities, path=path, line=records[0].line)]
-    return read_each(records, lambda record: _joined_job(record, path), refuse)
+    return read_each(records, _joined_job, refuse)
 
 
 def parse_table_jobs(
@@ -83,8 +88,8 @@ def parse_table_jobs(
         path: file name for errors.
         refuse: called with the error of each row that is no job.
     """
-    records = [TextRecord(row["id"], "".join(row["sequence"].split()), line) for line, row in rows]
-    return read_each(records, lambda record: _joined_job(record, path), refuse)
+    records = [TextRecord(row["id"], "".join(row["sequence"].split()), path, line) for line, row in rows]
+    return read_each(records, _joined_job, refuse)
 
 
 def _typed_header(header: str) -> tuple[str, str, str] | None:
@@ -110,59 +115,58 @@ def read_records(text: str, path: str) -> list[TextRecord]:
             records[-1][1].append(content.strip())
     if not records:
         raise InputError("no record", path)
-    return [TextRecord(header, "".join(lines), line) for header, lines, line in records]
+    return [TextRecord(header, "".join(lines), path, line) for header, lines, line in records]
 
 
-def _typed_entity(record: TextRecord, path: str) -> Entity:
+def _typed_entity(record: TextRecord) -> Entity:
     """Return the chain of a record whose header names its kind, and for Boltz may name an alignment."""
     if (declared := _typed_header(record.header)) is None:
-        reason = f"header {record.header!r:.60} names no kind of chain ({', '.join(_KINDS)}), as others do"
-        raise InputError(reason, path, record.line)
+        kinds = ", ".join(_KINDS)
+        raise record.error(f"header {record.header!r:.60} names no kind of chain ({kinds}), as others do")
     chain, kind, name = declared
     if kind not in _KINDS:
-        raise InputError(f"a {kind} in FASTA is not supported: give ccd or smiles", path, record.line)
-    entity = _entity(kind, record.text, (chain,), path, record.line)
+        raise record.error(f"a {kind} in FASTA is not supported: give ccd or smiles")
+    entity = _entity(kind, record.text, (chain,), record)
     if not isinstance(entity, Polymer) or not name:
         return entity
     if entity.kind != MoleculeKind.PROTEIN:
-        raise InputError(f"an alignment of {kind} in a header is not supported", path, record.line)
+        raise record.error(f"an alignment of {kind} in a header is not supported")
     if name == "empty":
         alignment = query_alignment(entity.sequence)
     else:
-        alignment = read_named_alignment(path, name, record.line)
-    return replace(entity, alignment=check_query(alignment, entity.sequence, path, record.line))
+        alignment = read_named_alignment(record.path, name, record.line)
+    return replace(entity, alignment=check_query(alignment, entity.sequence, record.path, record.line))
 
 
-def _joined_job(record: TextRecord, path: str) -> MoleculeJob:
+def _joined_job(record: TextRecord) -> MoleculeJob:
     """Return the job of a record whose chains are separated by `:`; equal chains are copies."""
     if not record.text:
-        raise InputError("no sequence", path, record.line)
+        raise record.error("no sequence")
     copies: dict[tuple[str, str], list[str]] = {}
     names = iterate_chain_names()
     for part in record.text.split(":"):
         kind, separator, content = part.partition("|")
         key = (kind.strip().lower(), content) if separator else ("protein", part)
         if key[0] not in _KINDS:
-            reason = f"unknown kind of chain {kind!r:.40}: expected one of {', '.join(_KINDS)}"
-            raise InputError(reason, path, record.line)
+            raise record.error(f"unknown kind of chain {kind!r:.40}: expected one of {', '.join(_KINDS)}")
         copies.setdefault(key, []).append(next(names))
     entities = tuple(
         # `;` stands for `:` in SMILES strings, because `:` separates chains
-        _entity(kind, text.replace(";", ":") if kind == "smiles" else text, tuple(chains), path, record.line)
+        _entity(kind, text.replace(";", ":") if kind == "smiles" else text, tuple(chains), record)
         for (kind, text), chains in copies.items()
     )
     name = first_word(clean_header(record.header))
-    return MoleculeJob(name or f"line{record.line}", entities, path=path, line=record.line)
+    return MoleculeJob(name or f"line{record.line}", entities, path=record.path, line=record.line)
 
 
-def _entity(kind: str, text: str, chains: tuple[str, ...], path: str, line: int) -> Entity:
+def _entity(kind: str, text: str, chains: tuple[str, ...], record: TextRecord) -> Entity:
     """Return a polymer or a ligand."""
     if kind in POLYMERS:
-        sequence = clean_polymer(text, POLYMERS[kind], path, line)
-        return Polymer(POLYMERS[kind], sequence, chains, line=line)
+        sequence = clean_polymer(text, POLYMERS[kind], record.path, record.line)
+        return Polymer(POLYMERS[kind], sequence, chains, line=record.line)
     content = "".join(text.split())
     if not content:
-        raise InputError(f"no {kind}", path, line)
+        raise record.error(f"no {kind}")
     if kind == "smiles":
-        return Ligand(chains, smiles=content, line=line)
-    return Ligand(chains, (content.upper(),), line=line)
+        return Ligand(chains, smiles=content, line=record.line)
+    return Ligand(chains, (content.upper(),), line=record.line)

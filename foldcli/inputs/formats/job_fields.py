@@ -5,7 +5,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from features.assembly.job import Bond, BondedAtom, Modification, MoleculeJob
 from features.chemistry.residue_classes import MoleculeKind
@@ -175,7 +175,7 @@ def other_content_of_protein(entity: MappingWithLines) -> Iterator[str]:
         yield f"{molecule} as protein"
 
 
-def raise_error(error: InputError) -> None:
+def raise_error(error: InputError) -> NoReturn:
     """Raise the error of a job."""
     raise error
 

@@ -221,21 +221,17 @@ def find_prepared_targets(
         try:
             match = prepared.match(name, job, target_identity(job))
             if match is None and is_searched(job):
-                raise _unprepared(name, cache)
+                raise MissingError(
+                    f"{name}: the feature cache {cache} has no alignments of its proteins",
+                    "Prepare it with the same name: foldcli cache-features JOB --params openfold3 --db DB; "
+                    "or use `foldcli fold`, which searches.",
+                )
             found.append((name, job if match is None else match))
         except (InputError, MissingError) as error:
             failures.add(name, error)
     found += prepared.find_all(names)
     check_unique_names((name, "the cache" if name in names else "the jobs") for name, _ in found)
     return found
-
-
-def _unprepared(name: str, cache: Path) -> MissingError:
-    return MissingError(
-        f"{name}: the feature cache {cache} has no alignments of its proteins",
-        "Prepare it with the same name: foldcli cache-features JOB --params openfold3 --db DB; or use "
-        "`foldcli fold`, which searches.",
-    )
 
 
 class _PreparedJobs:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any
 
 from features.assembly.job import MoleculeJob, Polymer
 from features.chemistry.residue_classes import MoleculeKind
@@ -19,7 +19,7 @@ from foldcli.inputs.failures import Failures
 from foldcli.inputs.formats.alphafold3 import alphafold3_jobs
 from foldcli.inputs.formats.boltz import parse_boltz_job
 from foldcli.inputs.formats.fasta import names_molecules, parse_fasta_jobs, parse_table_jobs
-from foldcli.inputs.formats.job_fields import Refuse
+from foldcli.inputs.formats.job_fields import Refuse, raise_error
 from foldcli.inputs.formats.json_with_lines import MappingWithLines, parse_json_with_lines
 from foldcli.inputs.formats.openfold3 import openfold3_jobs
 from foldcli.inputs.formats.tables import make_identifier, parse_table, table_rows
@@ -210,10 +210,8 @@ def _job_of_alignment(alignment: Alignment) -> MoleculeJob:
 
 
 def _job_of_complex(alignment: ComplexAlignment) -> MoleculeJob:
-    """Return the job of ColabFold's alignment of a complex; its copies are adjacent if it lists no chains."""
-    path = alignment.source
-    default = [number for number, count in enumerate(alignment.copies) for _ in range(count)]
-    order = default if alignment.order is None else alignment.order
+    """Return the job of ColabFold's alignment of a complex."""
+    order = alignment.chain_order
     names = chain_names(len(order))
     has_pairs = len(alignment.queries) > 1 and len(alignment.paired[0]) > 1
     polymers = tuple(
@@ -226,8 +224,7 @@ def _job_of_complex(alignment: ComplexAlignment) -> MoleculeJob:
         )
         for number, sequence in enumerate(alignment.queries)
     )
-    name = name_of_file(path or "-")
-    return MoleculeJob(name, polymers, path=path)
+    return MoleculeJob(name_of_file(alignment.source or "-"), polymers, path=alignment.source)
 
 
 @dataclass(frozen=True)
@@ -246,7 +243,7 @@ class JobSources:
             errors: list[InputError] = []
             yield path, partial(_read_complexes, path, errors)
             for error in errors:
-                yield path, partial(_fail, error)
+                yield path, partial(raise_error, error)
 
 
 def _read_complexes(path: str, errors: list[InputError]) -> list[Complex]:
@@ -264,7 +261,3 @@ def _read_complexes(path: str, errors: list[InputError]) -> list[Complex]:
         else:
             logger.info("%s: no protein without an alignment, so nothing to search", name)
     return complexes
-
-
-def _fail(error: InputError) -> NoReturn:
-    raise error

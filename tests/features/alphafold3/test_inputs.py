@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 import rdkit
 
+from features.alphafold3.alignments import AlignmentLimits
 from features.alphafold3.inputs import Sample, Settings, build_sample
 from features.alphafold3.templates import TemplateRows, template_features
 from features.assembly.atoms import build_atoms
 from features.assembly.job import MoleculeJob, Polymer
 from features.assembly.tokens import build_tokens
-from features.chemistry.residue_classes import MoleculeKind
+from features.chemistry.residue_classes import MoleculeKind, component_code, residue_class
 from msa.alignments.files import parse_alignment
 from msa.base.errors import InputError
 from msa.base.network_inputs import ALL_ATOM
@@ -132,3 +133,16 @@ def test_paired_alignments_of_different_depth_are_refused() -> None:
     ]
     with pytest.raises(InputError, match="paired alignments of different chains have 1 and 2 rows"):
         build_sample(MoleculeJob("x", tuple(polymers)), Settings())
+
+
+def test_profile_has_the_rows_within_the_limits_and_the_query_alone_with_paired_rows() -> None:
+    alignment, letters = parse_alignment(b">q\nMKV\n>a\nMRV\n>b\nAKV\n>c\nMKA\n"), "MKVAR"
+    settings = Settings(limits=AlignmentLimits(unpaired_read=2))
+    classes = [residue_class(component_code(letter, MoleculeKind.PROTEIN)) for letter in letters]
+    for given, expected in (
+        ({"alignment": alignment}, [[1, 0, 0, 0, 0], [0, 0.5, 0, 0, 0.5], [0, 0, 1, 0, 0]]),
+        ({"paired": alignment}, [[1, 0, 0, 0, 0], [0, 1, 0, 0, 0], [0, 0, 1, 0, 0]]),
+    ):
+        polymer = Polymer(MoleculeKind.PROTEIN, "MKV", ("A",), **given)
+        profile = build_sample(MoleculeJob("x", (polymer,)), settings).features["profile"]
+        assert profile[:, classes].tolist() == expected
