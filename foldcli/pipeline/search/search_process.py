@@ -1,8 +1,8 @@
 """Searches in a process of their own, which for a run starts while this one imports torch.
 
 Importing torch, loading the network, answering HTTP requests and searching are mostly Python. Threads of one
-process would wait for each other's interpreter lock. The process opens the databases and the GPUs, and makes
-of the hits what this process needs of them, such as texts.
+process would wait for each other's interpreter lock. The process opens the databases and the GPUs, and sends
+what this process needs of the hits, such as texts.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -206,12 +206,7 @@ class SearchStage:
     ) -> Iterator[SearchResult]:
         """Search all queries and store their alignments; one failure does not stop the others.
 
-        Args:
-            queries: names and queries.
-            store: the store.
-            on_profile: see `search`.
-            progress: see `search`.
-            make: makes the texts that `store` writes; by default a table and A3M.
+        Arguments are those of `search`. By default, `make` makes a table and A3M for the store.
 
         Yields:
             The outcome of each query, in order.

@@ -193,3 +193,19 @@ def test_results_of_threads_come_in_order_and_before_the_error_of_the_items() ->
     with pytest.raises(KeyError):
         next(results)
     assert list(map_in_threads(divide, [], 2)) == []
+
+
+def test_mapped_calls_that_have_not_begun_are_dropped_at_an_interrupt() -> None:
+    begun: list[int] = []
+
+    def items() -> Iterator[int]:
+        yield from range(5)
+        raise KeyboardInterrupt
+
+    def call(number: int) -> None:
+        begun.append(number)
+        time.sleep(0.2)
+
+    with pytest.raises(KeyboardInterrupt):
+        list(map_in_threads(call, items(), 2))
+    assert len(begun) < 5
