@@ -149,21 +149,12 @@ def sample_positions(
     progress: Callable[[int], None] | None = None,
     graphed: Callable[[_Step], _Step] | None = None,
 ) -> torch.Tensor:
-    """Draw atom positions (Algorithm 18).
+    """Draw atom positions [S, A, 3], Å (Algorithm 18).
 
-    Args:
-        denoise: maps noisy positions [S, A, 3] and the noise level, a scalar, to denoised positions; Å.
-        mask: [A], 1 for real atoms; its device and dtype are those of the result.
-        draws: random numbers.
-        config: the schedule and the sampler's constants.
-        samples: S, number of samples.
-        steps: number of denoising steps.
-        progress: called after each step with the number of steps done.
-        graphed: makes a function of tensors one that replays a graph; its result may be overwritten by the
-            next call.
-
-    Returns:
-        [S, A, 3], Å.
+    `denoise` maps noisy positions [S, A, 3] and the noise level, a scalar, to denoised positions; Å. The mask
+    [A] is 1 for real atoms; its device and dtype are those of the result. `progress` is called after each
+    step with the number of steps done. `graphed` makes a function of tensors one that replays a graph; its
+    result may be overwritten by the next call.
     """
     atoms = len(mask)
     schedule = noise_schedule(config, steps)
