@@ -52,14 +52,10 @@ class DiffusionDraws(Protocol):
 
 
 class SeededDraws:
-    """Random numbers that depend only on the seed, and are the same on every device.
+    """Random numbers that depend only on the seed, below 2⁶⁴, and are the same on every device.
 
     Each cycle, and each step of each sample, has a generator of its own, so that a sample does not depend on
-    the number of samples.
-
-    Args:
-        seed: 0 ≤ seed < 2⁶⁴.
-        first_sample: number of the first sample.
+    the number of samples; `first_sample` is the number of the first one.
 
     Raises:
         ValueError: the seed is out of range.
