@@ -215,12 +215,9 @@ def protein_structure(
     """Return the tables of chains of the twenty amino acids, without bonds and components.
 
     Tokens are residues. Copies of a chain are one entity. As in AlphaFold, unknown residues have no atoms.
-
-    Args:
-        aatype: [R], indices into `msa.base.residues.RESTYPE_NAMES`.
-        residue_index: [R], 0-based; restarts at 0 in every chain.
-        is_present: bool [R, 37], whether each atom of `ATOM37` exists.
-        asym_id: [R], number of the chain of each residue; None for a single chain.
+    Codes [R] are indices into `msa.base.residues.RESTYPE_NAMES`; the residue index [R] is 0-based and
+    restarts at 0 in every chain; `is_present` bool [R, 37] says whether each atom of `ATOM37` exists;
+    `asym_id` [R] numbers the chain of each residue, None for a single chain.
     """
     codes = np.array([RESTYPE_NAMES[code] for code in aatype], object)
     slices = [slice(0, len(codes))] if asym_id is None else chain_slices(asym_id)

@@ -127,23 +127,16 @@ def start_prediction(
     progress: Progress | None = None,
     chunk_elements: int | None = None,
 ) -> Callable[[], Prediction]:
-    """Start to predict a structure.
+    """Start to predict a structure; return a function that any thread may call, once, to wait for it.
 
     On a GPU, the last passes may not have finished when this returns, so that the first kernels of another
     prediction can be launched meanwhile. It needs no more memory on the GPU.
 
-    Args:
-        network: a network with parameters.
-        features: inputs of `AlphaFold.forward`, each with a leading axis of at least num_recycles + 1
-            iterations; for multimer networks the features that `inputs.MultimerInputs` takes. Optionally
-            start_positions, float32 [N, 37, 3] in Å with NaN for unknown atoms, which the first pass takes as
-            those of a pass before it.
-        settings: number of recycles, tolerance and seed; default three recycles.
-        progress: called after each pass.
-        chunk_elements: `MemoryPlan.chunk_elements`, or None for the device's default.
-
-    Returns:
-        A function that waits for the prediction and returns it; any thread may call it, once.
+    Features are inputs of `AlphaFold.forward`, each with a leading axis of at least num_recycles + 1
+    iterations; for multimer networks the features that `inputs.MultimerInputs` takes. Optionally there are
+    start_positions, float32 [N, 37, 3] in Å with NaN for unknown atoms, which the first pass takes as those
+    of a pass before it. `progress` is called after each pass; `chunk_elements` are those of `MemoryPlan`, or
+    None for the device's default.
 
     Raises:
         ValueError: the features have too few iterations.

@@ -153,15 +153,10 @@ class AlphaFold3(nn.Module):
     ) -> Samples:
         """Predict structures of a target and score them.
 
-        Args:
-            inputs: the target.
-            draws: random numbers.
-            cycles: passes of the trunk.
-            steps: denoising steps.
-            samples: number of structures.
-            progress: called after each step with the number of steps done.
-            chunk_elements: maximum elements of intermediates held at once; None for a default by device.
-            samples_at_once: samples that the diffusion module sees together; None for all.
+        `cycles` are passes of the trunk, `steps` those of denoising. `progress` is called after each step
+        with the number of steps done. At most `chunk_elements` of intermediates are held at once, None for a
+        default by device, and `samples_at_once` are the samples that the diffusion module sees together, None
+        for all.
         """
         with chunk_budget(chunk_elements):
             scorer = TargetScorer(inputs)

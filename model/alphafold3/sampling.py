@@ -52,14 +52,10 @@ class DiffusionDraws(Protocol):
 
 
 class SeededDraws:
-    """Random numbers that depend only on the seed, and are the same on every device.
+    """Random numbers that depend only on the seed, below 2⁶⁴, and are the same on every device.
 
     Each cycle, and each step of each sample, has a generator of its own, so that a sample does not depend on
-    the number of samples.
-
-    Args:
-        seed: 0 ≤ seed < 2⁶⁴.
-        first_sample: number of the first sample.
+    the number of samples; `first_sample` is the number of the first one.
 
     Raises:
         ValueError: the seed is out of range.
@@ -149,21 +145,12 @@ def sample_positions(
     progress: Callable[[int], None] | None = None,
     graphed: Callable[[_Step], _Step] | None = None,
 ) -> torch.Tensor:
-    """Draw atom positions (Algorithm 18).
+    """Draw atom positions [S, A, 3], Å (Algorithm 18).
 
-    Args:
-        denoise: maps noisy positions [S, A, 3] and the noise level, a scalar, to denoised positions; Å.
-        mask: [A], 1 for real atoms; its device and dtype are those of the result.
-        draws: random numbers.
-        config: the schedule and the sampler's constants.
-        samples: S, number of samples.
-        steps: number of denoising steps.
-        progress: called after each step with the number of steps done.
-        graphed: makes a function of tensors one that replays a graph; its result may be overwritten by the
-            next call.
-
-    Returns:
-        [S, A, 3], Å.
+    `denoise` maps noisy positions [S, A, 3] and the noise level, a scalar, to denoised positions; Å. The mask
+    [A] is 1 for real atoms; its device and dtype are those of the result. `progress` is called after each
+    step with the number of steps done. `graphed` makes a function of tensors one that replays a graph; its
+    result may be overwritten by the next call.
     """
     atoms = len(mask)
     schedule = noise_schedule(config, steps)

@@ -66,15 +66,9 @@ def check_npz(path: Path, config: ModelConfig) -> str:
 def load_npz(
     path: Path, config: ModelConfig, read_file: Callable[[Path], dict[str, np.ndarray]] = read_arrays
 ) -> dict[str, np.ndarray]:
-    """Load and check `params_model_*.npz`.
+    """Load and check `params_model_*.npz` for a network; return float32 arrays by key.
 
-    Args:
-        path: the file.
-        config: the network that the parameters are for.
-        read_file: called after the headers are checked; see `model.checkpoints.deepmind.read_arrays`.
-
-    Returns:
-        float32 arrays by key.
+    `read_file` is called after the headers are checked; see `model.checkpoints.deepmind.read_arrays`.
 
     Raises:
         ParametersMissing: the file does not exist.

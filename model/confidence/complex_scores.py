@@ -43,20 +43,11 @@ def complex_scores(
     atom_mask: torch.Tensor,
     plddt: np.ndarray,
 ) -> tuple[ComplexScores, torch.Tensor]:
-    """Compute the confidence scores and the PAE of a complex.
+    """Compute the confidence scores of a complex, and the PAE [N, N] float32, Å; rows are aligned on.
 
-    Args:
-        pae_logits: logits of the aligned error, [N, N, bins], or a function that computes rows of them.
-        pae_edges: [bins - 1] inner edges of their bins, Å.
-        distogram_logits: logits of distances, [N, N, bins], or a function that computes rows of them.
-        distogram_edges: [bins - 1] inner edges of their bins, Å.
-        asym_id: [N] numbers of the chains; residues of a chain are consecutive.
-        atom_positions: [N, 37, 3], Å.
-        atom_mask: [N, 37].
-        plddt: [N], 0 to 100.
-
-    Returns:
-        The scores, and the PAE, [N, N] float32, Å; rows are the residues that are aligned on.
+    Logits of the aligned error and of distances are [N, N, bins], or functions that compute rows of them; the
+    inner edges of their bins [bins - 1] are in Å. `asym_id` [N] numbers the chains, whose residues are
+    consecutive; positions are [N, 37, 3], Å, their mask [N, 37], and pLDDT [N] is 0 to 100.
     """
     chains = Chains.from_numbers(asym_id, atom_positions.device)
     interface = _interface_residues(_row_function(distogram_logits), distogram_edges, chains)

@@ -39,15 +39,10 @@ def format_all_atom_files(
     pairwise_file: str | None = None,
     extra_scores: Mapping[str, Any] | None = None,
 ) -> AllAtomFiles:
-    """Check a structure and format its files.
+    """Check a structure against the geometry that its molecules should have, and format its files.
 
-    Args:
-        prediction: the structure with its scores.
-        provenance: its origin.
-        restraints: the geometry that its molecules should have.
-        templates: templates of the network's input.
-        pairwise_file: name of the file of pairwise scores; None to leave it out.
-        extra_scores: further keys of the score file.
+    The name of the file of pairwise scores is None to leave it out; `extra_scores` are further keys of the
+    score file.
 
     Raises:
         ValueError: a coordinate is not finite.

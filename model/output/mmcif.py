@@ -27,12 +27,8 @@ def format_all_atom_mmcif(
 ) -> str:
     """Format a prediction as mmCIF with the categories of ModelCIF.
 
-    Args:
-        prediction: the prediction.
-        provenance: its origin.
-        templates: templates of the network's input.
-        pairwise_file: name of the file of `modelcif.format_pairwise_scores`, if it is written next to this
-            one.
+    Templates are those of the network's input; `pairwise_file` is the name of the file of
+    `modelcif.format_pairwise_scores`, if it is written next to this one.
 
     Raises:
         ValueError: a coordinate is not finite.

@@ -79,13 +79,7 @@ class PassSize:
     def from_features(
         cls, network: AlphaFold, features: Mapping[str, np.ndarray], ranks: int = 1
     ) -> "PassSize":
-        """Return the sizes of a network's passes, given the features that `recycling.predict` takes.
-
-        Args:
-            network: the network.
-            features: the features.
-            ranks: number of ranks.
-        """
+        """Return the sizes of a network's passes, given the features that `recycling.predict` takes."""
         shared: dict[str, Any] = {
             "element_bytes": network.evoformer.single_activations.bias.element_size(),
             "in_place": network.kernels.fused,

@@ -28,18 +28,10 @@ from msa.base.atomic import replaced_file
 def package_network(
     checkpoint: Path, settings: TrainingSettings, folder: Path, scores: HeldOutScores | None = None
 ) -> NetworkManifest:
-    """Write the averaged network of a portable checkpoint, in bfloat16, with its manifest.
+    """Write the averaged network of a portable checkpoint, in bfloat16, and its manifest; return the latter.
 
-    A PAE head that no phase has trained is left out.
-
-    Args:
-        checkpoint: folder of the portable checkpoint.
-        settings: settings of the run.
-        folder: folder to write; created if it does not exist.
-        scores: results on held-out chains; the manifest states the inputs that they were measured with.
-
-    Returns:
-        The manifest.
+    A PAE head that no phase has trained is left out. The folder is created if it does not exist. `scores` are
+    results on held-out chains; the manifest states the inputs that they were measured with.
 
     Raises:
         DataError: a part of the checkpoint is missing.

@@ -90,18 +90,12 @@ def append_metrics(run: Path, entry: dict[str, object]) -> None:
 
 
 class Trainer:
-    """A training run.
+    """A training run on chains, divided by `split` into training and held-out ones.
 
-    Worker processes that make samples are started first, before anything uses a GPU.
-
-    Args:
-        settings: settings of the run.
-        chains: the training data.
-        split: the division of the chains into training and held-out ones.
-        run: folder of checkpoints and metrics, or None to write nothing.
-        processes: the processes that train together.
-        resume: continue from the checkpoint in the run's folder, if there is one.
-        on_compilation: called before a step that compiles, with the residues of its crops.
+    Worker processes that make samples are started first, before anything uses a GPU. Checkpoints and metrics
+    are written to the folder `run`, or nothing if None; with `resume`, the run continues from the checkpoint
+    in it, if there is one. `on_compilation` is called before a step that compiles, with the residues of its
+    crops.
 
     Attributes:
         is_compiling: whether the current step has to compile, which may take minutes.

@@ -39,19 +39,12 @@ def end_positions(
 ) -> np.ndarray:
     """Compute score and end of each pair's local alignment with affine gaps (Gotoh 1982).
 
-    Args:
-        profiles: int16 [length ≥ 1, 32] of each query, half-bits; column = letter code.
-        targets: the sequences that the pairs refer to.
-        pairs: the pairs to align.
-        gap_open: cost of a gap's first residue, half-bits.
-        gap_extend: cost of each further residue, half-bits; gap_open ≥ gap_extend ≥ 1.
-        stream: stream to launch on.
-        budget: bytes of GPU memory for intermediate results; a single pair may need more. 40 bytes per pair,
-            and 4 KiB and a few times the profile per query, are needed in addition.
-        shapes: kernel shapes; by default those for the current GPU.
-        kernels: folder that keeps compiled kernels between runs.
-        allocate: allocates all GPU memory. Its exceptions are passed on; the call may then be repeated with
-            fewer pairs.
+    The profile of a query is int16 [length ≥ 1, 32], half-bits; column = letter code. The cost of a gap's
+    first residue and of each further one are half-bits. Intermediate results take `budget` bytes of GPU
+    memory, or more for a single pair, and besides 40 bytes per pair, and 4 KiB and a few times the profile
+    per query. Shapes are by default those for the current GPU; `kernels` is a folder that keeps compiled
+    kernels between runs. Exceptions of `allocate` are passed on; the call may then be repeated with fewer
+    pairs.
 
     Returns:
         int32 [n, 3]: score (exact at any size), and last query and target position from 0 (−1 where the score
@@ -195,15 +188,10 @@ def _unreachable_residues(
 def _trace_batch(
     rows: RowLauncher, codes: Any, pairs: Pairs, ends: np.ndarray, sizes: np.ndarray, skipped: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Compute the paths of one batch.
+    """Compute the paths of one batch, given its pairs and the letter codes of all queries, device uint8.
 
-    Args:
-        rows: the launcher of the call.
-        codes: device uint8, letter codes of all queries.
-        pairs: pairs of the batch.
-        ends: int32 [n, 3], scores ≥ 1.
-        sizes: int64 [3, n], sizes of borders (in two words), path bits and runs.
-        skipped: int64 [n], from `_unreachable_residues`.
+    Ends are int32 [n, 3] with scores ≥ 1; sizes int64 [3, n] those of borders (in two words), path bits and
+    runs; `skipped` int64 [n] is from `_unreachable_residues`.
 
     Returns:
         int32 [n, PATH], as `walk` and `pack_runs` write them, and the runs.

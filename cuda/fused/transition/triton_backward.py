@@ -134,12 +134,10 @@ class HiddenGradients(NamedTuple):
 def transition_backward(
     gradient: torch.Tensor, x: torch.Tensor, weights: TransitionWeights
 ) -> TransitionGradients:
-    """Compute the gradients of `cuda.fused.transition.reference.transition`.
+    """Compute the gradients of `cuda.fused.transition.reference.transition`, given that of the update.
 
-    Args:
-        gradient: [P, C], of the update, contiguous.
-        x: [P, C], contiguous.
-        weights: the layer's parameters, contiguous, of x's dtype; those of LayerNorm may be float32.
+    Gradient and x [P, C] and the parameters are contiguous, and of x's dtype; those of LayerNorm may be
+    float32.
 
     Raises:
         ValueError: the kernel does not support these tensors.

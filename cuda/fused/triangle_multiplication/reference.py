@@ -56,20 +56,14 @@ def triangle_multiplication(
     outgoing: bool,
     add: bool = False,
 ) -> torch.Tensor:
-    """Compute the update gate_ij · W LN(Σ_k a_ik · b_jk), or with Σ_k a_kj · b_ki when incoming.
+    """Compute the update [N, N, C] gate_ij · W LN(Σ_k a_ik · b_jk), or with Σ_k a_kj · b_ki when incoming.
 
     As in DeepMind's code, incoming edges take the left factor from column j and the right one from column i,
     the other way round than Algorithm 12; trained parameters need this.
 
-    Args:
-        pair: [N, N, C].
-        weights: the layer's parameters.
-        mask: [N, N], 1 for real pairs, or None for all.
-        outgoing: whether edges leave i and j (Algorithm 11) or enter them (Algorithm 12).
-        add: add the update to pair in place, and return pair.
-
-    Returns:
-        [N, N, C], the update.
+    The pair representation is [N, N, C]; its mask [N, N] is 1 for real pairs, or None for all. Edges leave i
+    and j if outgoing (Algorithm 11), or enter them (Algorithm 12). With `add`, the update is added to pair in
+    place, and pair returned.
     """
     inner = weights.left.shape[1]
     left, right = project_rows(pair, weights, mask).split(inner)  # each [M, N, N]

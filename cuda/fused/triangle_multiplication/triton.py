@@ -143,15 +143,10 @@ def _check(pair: torch.Tensor, weights: TriangleMultiplicationWeights) -> dict[s
 def project_rows(
     pair: torch.Tensor, weights: TriangleMultiplicationWeights, mask: torch.Tensor | None
 ) -> torch.Tensor:
-    """Compute rows of the left and then the right factor.
+    """Compute rows of the left and then the right factor, [2*M, n, P], zero past the last column.
 
-    Args:
-        pair: [n, N, C], any rows of the pair representation, of at most 256 contiguous channels.
-        weights: the layer's parameters, of pair's dtype.
-        mask: [n, N], or None.
-
-    Returns:
-        [2*M, n, P], zero past the last column.
+    Any rows of the pair representation are [n, N, C], of at most 256 contiguous channels; parameters are of
+    their dtype, and the mask is [n, N], or None.
 
     Raises:
         ValueError: the kernels do not support these tensors.
@@ -257,16 +252,9 @@ def _write_update(
     add: bool,
     options: dict[str, Any],
 ) -> None:
-    """Write the update of x [n, N, C] to the result, or the sum of both, from the scaled product.
+    """Write the update of x [n, N, C] to the result, or the sum of both with `add`, from the scaled product.
 
-    Args:
-        product: [M, n, P]; rows past N are ignored.
-        scale: scale of the product.
-        weights: the layer's parameters.
-        x: input.
-        result: may be x.
-        add: whether to add x.
-        options: options of the launch.
+    The product is [M, n, P], whose rows past N are ignored; the result may be x.
     """
     width, rows, padded = product.shape
     channels = x.shape[-1]

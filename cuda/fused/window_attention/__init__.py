@@ -20,12 +20,10 @@ def window_attention(
 ) -> torch.Tensor:
     """Compute softmax(q kᵀ D^−½ + bias) v · sigmoid(g) within windows, [S, A, H D].
 
-    Args:
-        query: [S, A, 2 H D], queries, then logits of the gates, of S samples of A atoms.
-        key: [S, A, 2 H D], keys, then values.
-        bias: [W, H, Q, K], added to the logits; −1e9 for masked keys. Window w has queries from w Q on.
-        starts: int64 [W], first key of each window; keys past the last atom repeat it and must be masked.
-        implementation: see `cuda.fused.dispatch.resolve_implementation`.
+    Of S samples of A atoms, `query` [S, A, 2 H D] has queries, then logits of the gates, and `key` [S, A, 2 H
+    D] keys, then values. The bias [W, H, Q, K] is added to the logits, −1e9 for masked keys; window w has
+    queries from w Q on, and keys from starts[w] on, int64 [W]. Keys past the last atom repeat it and must be
+    masked. For the implementation see `cuda.fused.dispatch.resolve_implementation`.
 
     Raises:
         ValueError: shapes disagree, or the implementation does not support these tensors.

@@ -194,17 +194,7 @@ class EvoformerBlock(nn.Module):
     def forward(
         self, msa: torch.Tensor, pair: torch.Tensor, msa_mask: Mask, pair_mask: Mask
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Update both representations in place and return them.
-
-        Args:
-            msa: [S, N, C].
-            pair: [N, N, Z].
-            msa_mask: [S, N].
-            pair_mask: [N, N].
-
-        Returns:
-            The same two tensors.
-        """
+        """Update msa [S, N, C] and pair [N, N, Z] in place and return them; masks are [S, N] and [N, N]."""
         if self.outer_product_first:
             self.outer_product_mean(pair, msa, msa_mask)
         self.msa_row_attention_with_pair_bias(msa, pair, msa_mask)

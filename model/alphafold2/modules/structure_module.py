@@ -186,16 +186,10 @@ class StructureModule(nn.Module):
     def forward(
         self, single: torch.Tensor, pair: torch.Tensor, aatype: torch.Tensor, mask: Mask
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Compute atom positions (Algorithm 20).
+        """Compute the last single representation, positions [N, 37, 3], Å, and atom mask (Algorithm 20).
 
-        Args:
-            single: [N, C], float32.
-            pair: [N, N, Z], any floating-point type; with several ranks, a rank's rows [n, N, Z].
-            aatype: [N], residue codes.
-            mask: [N], or None for all ones.
-
-        Returns:
-            The final single representation [N, C], positions [N, 37, 3] in Å, and atom mask [N, 37].
+        Inputs are single [N, C], float32, pair [N, N, Z] of any floating-point type, with several ranks a
+        rank's rows [n, N, Z], aatype [N], and the mask [N], or None for all ones.
         """
         initial = self.single_layer_norm(single)  # [N, C]
         single = self.initial_projection(initial)

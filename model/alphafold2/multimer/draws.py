@@ -32,12 +32,8 @@ class PhiloxMsaDraws:
     """Random numbers that depend only on seed and iteration, and are the same on every machine.
 
     They are the upper 24 bits of both halves of the raw output of Philox-4x64, lower half first, which NumPy
-    guarantees not to change. Seed and iteration are its key, and each kind of number has its own counter
-    range, so the numbers of a row do not depend on the rows after it.
-
-    Args:
-        seed: 0 ≤ seed < 2⁶⁴.
-        iteration: 0 ≤ iteration < 2⁶⁴, index of the pass.
+    guarantees not to change. Seed and iteration, each below 2⁶⁴, are its key, and each kind of number has its
+    own counter range, so the numbers of a row do not depend on the rows after it.
 
     Raises:
         ValueError: seed or iteration is out of range.

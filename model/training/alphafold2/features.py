@@ -32,11 +32,9 @@ SYMMETRIC_ATOMS = {
 
 
 def network_features(batch: Batch, dtype: torch.dtype) -> dict[str, torch.Tensor]:
-    """Make the features of `model.training.alphafold2.network.run_network`.
+    """Make the features of `model.training.alphafold2.network.run_network`, the largest of them of a dtype.
 
-    Args:
-        batch: arrays of `model.training.data.sampling`, on the device.
-        dtype: dtype of the largest features.
+    The batch has the arrays of `model.training.data.sampling`, on the device.
 
     Returns:
         aatype and residue_index [B, N] int64; seq_mask [B, N], target_feat [B, N, 22], msa_feat

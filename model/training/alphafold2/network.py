@@ -78,15 +78,10 @@ def run_network(
     dropout: torch.Tensor,
     execution: Execution,
 ) -> NetworkOutput:
-    """Run one pass with all heads.
+    """Run one pass with all heads, given features of `model.training.alphafold2.features.network_features`.
 
-    Args:
-        network: the modules, whose parameters are read.
-        features: as `model.training.alphafold2.features.network_features` returns them.
-        previous: outputs of the previous pass, or `initial_recycled_batch`.
-        dropout: scalar float32, 1 to apply dropout and 0 for none; a tensor, so that training and validation
-            share one compiled function.
-        execution: options of running the network.
+    `previous` are outputs of the previous pass, or `initial_recycled_batch`. The scalar float32 `dropout` is
+    1 to apply dropout and 0 for none; a tensor, so that training and validation share one compiled function.
     """
     msa, pair, single = _trunk(network.evoformer, features, previous, dropout, execution)
     structure = fold(

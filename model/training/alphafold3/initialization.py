@@ -43,11 +43,10 @@ def initialize(network: AlphaFold3, seed: int) -> None:
 
 
 def copy_trained(network: AlphaFold3, file: Path) -> None:
-    """Replace all tensors of a network by those of a trained one, the embedding of the noise included.
+    """Replace all tensors of a network by trained ones, the embedding of the noise included.
 
-    Args:
-        network: a network on the CPU, float32.
-        file: parameters of the same architecture; see `model.checkpoints.openfold3.read_checkpoint`.
+    The network is on the CPU, float32. The file is one of `model.checkpoints.openfold3.read_checkpoint`, of
+    the same architecture.
 
     Raises:
         ConfigError: the trained network has another architecture; names the settings that differ.

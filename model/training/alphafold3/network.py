@@ -71,15 +71,11 @@ def run_pass(
 ) -> tuple[TrainingOutput, AtomTargets]:
     """Run one pass; return the outputs that losses read, and the structure that they compare with.
 
-    Args:
-        network: the network, whose trained parameters require gradients.
-        inputs: the crop.
-        targets: returns the experimental structure in the order that fits a predicted one [A, 3], Å, best,
-            on the CPU, as many small operations; see `model.training.alphafold3.permutation.best_targets`.
-        draws: random numbers but those of dropout, which are PyTorch's.
-        settings: settings of the pass.
-        dtype: dtype of trunk, noised copies and confidence blocks; by default that of the inputs.
-        graphs: those of the rollout, kept from pass to pass.
+    The network's trained parameters require gradients. `targets` returns the experimental structure in the
+    order that fits a predicted one [A, 3], Å, best, on the CPU, as many small operations; see
+    `model.training.alphafold3.permutation.best_targets`. `draws` are all random numbers but those of dropout,
+    which are PyTorch's. The dtype is that of trunk, noised copies and confidence blocks, by default that of
+    the inputs; `graphs` are those of the rollout, kept from pass to pass.
     """
     dropout = float(settings.dropout)
     trunk = run_trunk(network, inputs, draws, draws.cycles(settings.most_cycles), dropout, dtype)

@@ -108,13 +108,10 @@ class AllAtomReport:
 
 
 class AllAtomTrainer:
-    """A training run.
+    """A training run of a network from its initial parameters.
 
-    Args:
-        network: the network, with its initial parameters.
-        draw: returns the sample of a number, its inputs on the network's device.
-        settings: settings of the run.
-        processes: the processes that train together, by default this one alone.
+    `draw` returns the sample of a number, its inputs on the network's device. The processes train together,
+    by default this one alone.
 
     Raises:
         ConfigError: a beginning in `frozen` fits no parameter, no parameter is left to train, or the batch is

@@ -59,13 +59,10 @@ def truncated_normal(
 
 @torch.no_grad()
 def copy_trained(network: AlphaFold, config: ModelConfig, trained: str) -> None:
-    """Replace a network's parameters by those of a trained one; a PAE head that it lacks is kept.
+    """Replace the parameters of a network by trained ones; a PAE head that these lack is kept.
 
-    Args:
-        network: a network on the CPU, float32.
-        config: its architecture.
-        trained: folder that `foldcli train --package` wrote, "compact" for the one in the package, or one of
-            DeepMind's files, params_model_*.npz, of a monomer network.
+    The network is on the CPU, float32. `trained` is a folder that `foldcli train --package` wrote, "compact"
+    for the one in the package, or one of DeepMind's files, params_model_*.npz, of a monomer network.
 
     Raises:
         ConfigError: the trained network has another shape.

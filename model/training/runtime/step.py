@@ -27,16 +27,12 @@ EAGER_CALLS = 2
 class StepGradient:
     """The gradient of a step: the mean over the samples of all processes, in `FlatParameters.gradients`.
 
-    Either its own norm is limited, or that of each micro-batch before they are averaged, which for
-    micro-batches of one sample is the clipping of AlphaFold2 (supplement 1.11.3). To clip each sample of
-    larger micro-batches would need a backward pass for each sample.
+    Backward passes add to these gradients. Either the gradient's own norm is limited, or that of each
+    micro-batch before they are averaged, which for micro-batches of one sample is the clipping of AlphaFold2
+    (supplement 1.11.3). To clip each sample of larger micro-batches would need a backward pass for each
+    sample.
 
     Only `reduce` waits for the device.
-
-    Args:
-        flat: the parameters; backward passes add to their gradients.
-        settings: settings of the run.
-        processes: the processes that train together.
     """
 
     def __init__(
