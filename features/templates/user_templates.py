@@ -97,13 +97,13 @@ def library_of_files(
     except (InputError, MissingError):
         damaged = is_library(folder)
     settings = replace(_SETTINGS, threads=threads, overwrite=damaged)
-    try:
-        with writing_cache(cache_dir):
+    with writing_cache(cache_dir):
+        try:
             build.build_library(files, folder, settings, progress)
-    except InputError:
-        # another process may have finished the same library
-        if not is_library(folder):
-            raise
+        except (InputError, FileExistsError):
+            # another process may have finished the same library
+            if not is_library(folder):
+                raise
     return StructureLibrary.open(folder)
 
 
