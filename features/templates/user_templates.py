@@ -101,9 +101,9 @@ def library_of_files(
     with writing_cache(cache_dir):
         try:
             build.build_library(files, folder, settings, progress)
-        except (InputError, FileExistsError):
-            # another process may have finished the same library
-            if not is_library(folder):
+        except (InputError, OSError):
+            # another process may have finished the same library, and removed its batches
+            if existed or not is_library(folder):
                 raise
     return StructureLibrary.open(folder)
 
