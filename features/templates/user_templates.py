@@ -92,18 +92,19 @@ def library_of_files(
     status = [(str(file.absolute()), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
     key = hashlib.sha256(json.dumps([FORMAT_VERSION, READER_VERSION, status]).encode()).hexdigest()
     folder = Path(cache_dir) / "templates" / key
+    # asked first, because another process may finish the library after it was not found here
+    existed = is_library(folder)
     try:
         return StructureLibrary.open(folder)
     except (InputError, MissingError):
-        damaged = is_library(folder)
-    settings = replace(_SETTINGS, threads=threads, overwrite=damaged)
-    try:
-        with writing_cache(cache_dir):
+        settings = replace(_SETTINGS, threads=threads, overwrite=existed)
+    with writing_cache(cache_dir):
+        try:
             build.build_library(files, folder, settings, progress)
-    except InputError:
-        # another process may have finished the same library
-        if not is_library(folder):
-            raise
+        except (InputError, OSError):
+            # another process may have finished the same library, and removed its batches
+            if existed or not is_library(folder):
+                raise
     return StructureLibrary.open(folder)
 
 

@@ -1,7 +1,6 @@
 """The network of a training run as a folder that predictions read; see `model.checkpoints.network_folder`."""
 
 import hashlib
-import json
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,7 +9,6 @@ from pathlib import Path
 import safetensors.torch
 import torch
 
-from model.alphafold2.modules.config import ModelConfig
 from model.checkpoints.alphafold2 import expected_shapes
 from model.checkpoints.network_folder import (
     WEIGHTS_FILE,
@@ -19,8 +17,7 @@ from model.checkpoints.network_folder import (
     NetworkManifest,
     write_manifest,
 )
-from model.dataclass_mapping import from_mapping
-from model.training.runtime.checkpoint import MANIFEST, Progress, averaged_arrays
+from model.training.runtime.checkpoint import averaged_arrays, read_portable_manifest
 from model.training.runtime.settings import Phase, TrainingSettings
 from msa.base.atomic import replaced_file
 
@@ -37,9 +34,8 @@ def package_network(
         DataError: a part of the checkpoint is missing.
         OSError: a file cannot be read or written.
     """
-    stored = json.loads((checkpoint / MANIFEST).read_text())
-    progress = from_mapping(Progress, stored["progress"])
-    config = from_mapping(ModelConfig, stored["config"])
+    stored = read_portable_manifest(checkpoint)
+    progress, config = stored.progress, stored.config
     phases = trained_phases(settings, progress.step)
     arrays = averaged_arrays(checkpoint)
     if config.predicted_aligned_error and not any(phase.losses.predicted_aligned_error for phase in phases):

@@ -141,7 +141,7 @@ def replaced_file(path: Path) -> Iterator[Path]:
     The content is on the disk before the file is replaced. If the block fails, the file stays as it was.
 
     Raises:
-        OSError: the file cannot be written.
+        OSError: the file cannot be written; names it.
     """
     temporary = path.with_name(f".{path.name}")
     try:
@@ -149,6 +149,10 @@ def replaced_file(path: Path) -> Iterator[Path]:
         with temporary.open("rb") as stream:
             os.fsync(stream.fileno())
         temporary.replace(path)
+    except OSError as error:
+        if error.filename in (None, str(temporary)):
+            error.filename = str(path)
+        raise
     finally:
         temporary.unlink(missing_ok=True)
 

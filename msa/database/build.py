@@ -10,7 +10,7 @@ import shutil
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -348,14 +348,14 @@ def open_or_build_database(
         OSError: the file cannot be read, or the cache cannot be written.
     """
     database = database_path(path, cache_dir, molecule)
-    source, settings = Path(path), BuildSettings(molecule=molecule)
+    # asked first, because another process may finish the database after it was not found here
+    source, existed = Path(path), database.exists()
     try:
         return TargetDatabase.open(database)
     except (InputError, MissingError):
         if database == source:
             raise
-        damaged = database.exists()
-    settings = replace(settings, overwrite=damaged)
+    settings = BuildSettings(molecule=molecule, overwrite=existed)
     try:
         if is_mmseqs(source):
             notify(f"{source}: converting this MMseqs2 database once, to {database}")
@@ -363,7 +363,7 @@ def open_or_build_database(
         else:
             build_database([source], database, settings, progress)
     except InputError:
-        if damaged or not database.exists():
+        if existed or not database.exists():
             raise
     return TargetDatabase.open(database)
 

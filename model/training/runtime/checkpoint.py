@@ -12,7 +12,7 @@ they start from zero, and the learning rate rises again over some steps.
 import contextlib
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from model.dataclass_mapping import from_mapping
 from model.errors import ConfigError, DataError
 from model.training.runtime.parameters import MOMENTS, FlatParameters
 from msa.base.atomic import replaced_file
+from msa.base.json_files import read_json
 
 FULL_NAME = "checkpoint.safetensors"
 # subfolder of a run for its portable checkpoint
@@ -39,6 +40,7 @@ MAX_PART_BYTES = 15 * 2**20
 SCALE_BLOCK = 64
 # beginning of the names of tensors that are not trained
 _BUFFER = "buffer."
+_OTHER_SHAPE = "holds a network of another shape than the configuration"
 
 
 Architecture = ModelConfig | AlphaFold3Config
@@ -59,6 +61,23 @@ class Progress:
     samples: int = 0
     seconds: float = 0.0
     moments_from: int = 0
+
+
+@dataclass(frozen=True)
+class PartCounts:
+    """The numbers of the files of a portable checkpoint."""
+
+    average: int
+    offset: int
+
+
+@dataclass(frozen=True)
+class PortableManifest:
+    """The manifest of a portable checkpoint."""
+
+    config: ModelConfig
+    progress: Progress
+    parts: PartCounts
 
 
 def save_full(
@@ -118,8 +137,8 @@ def save_portable_checkpoint(
     offset = flat.pack(flat.values).cpu() - average.float()
     codes, scales = _quantize(offset)
     count = _save_parts(folder, "average", average)
-    num_parts = {"average": count, "offset": _save_parts(folder, "offset", codes, scales)}
-    manifest = {"config": asdict(config), "progress": asdict(progress), "parts": num_parts}
+    parts = PartCounts(count, _save_parts(folder, "offset", codes, scales))
+    manifest = asdict(PortableManifest(config, progress, parts))
     with replaced_file(folder / MANIFEST) as path:
         path.write_text(json.dumps(manifest, indent=1))
 
@@ -128,42 +147,57 @@ def load_portable_checkpoint(folder: Path, flat: FlatParameters, config: ModelCo
     """Read a portable checkpoint into the buffers; without `offset-*`, training continues from the average.
 
     Raises:
-        DataError: a part is missing, or it belongs to another network.
+        DataError: a part is missing or damaged, or it belongs to another network.
     """
-    manifest = json.loads((folder / MANIFEST).read_text())
-    _check_config(folder, json.dumps(manifest["config"]), config)
-    average = _load_parts(folder, "average", manifest["parts"]["average"])["values"].float()
+    manifest = read_portable_manifest(folder)
+    if manifest.config != config:
+        raise DataError(f"{folder}: {_OTHER_SHAPE}")
+    average = _load_parts(folder, "average", manifest.parts.average, flat)["values"].float()
     flat.unpack(average, flat.average)
     values = average
     if (folder / "offset-0.safetensors").exists():
-        parts = _load_parts(folder, "offset", manifest["parts"]["offset"])
+        parts = _load_parts(folder, "offset", manifest.parts.offset, flat)
         values = average + _dequantize(parts["values"], parts["scales"])
     flat.unpack(values, flat.values)
-    progress = from_mapping(Progress, manifest["progress"])
-    return Progress(progress.step, progress.samples, progress.seconds, moments_from=progress.step)
+    return replace(manifest.progress, moments_from=manifest.progress.step)
+
+
+def read_portable_manifest(folder: Path) -> PortableManifest:
+    """Read the manifest of a portable checkpoint.
+
+    Raises:
+        DataError: it is damaged.
+    """
+    path = folder / MANIFEST
+    try:
+        return from_mapping(PortableManifest, read_json(path))
+    except (ValueError, ConfigError) as error:
+        raise DataError(f"{path}: damaged checkpoint ({error})") from None
 
 
 def stored_progress(run: Path) -> Progress:
     """Return the progress of a full checkpoint, else that of a portable one, else the start of a run.
 
     Raises:
-        DataError: the full checkpoint is damaged.
+        DataError: the checkpoint is damaged.
     """
     if (run / FULL_NAME).exists():
         with _open_full(run) as stream:
             return from_mapping(Progress, json.loads(stream.metadata()["progress"]))
-    manifest = run / PORTABLE_FOLDER / MANIFEST
-    if manifest.exists():
-        return from_mapping(Progress, json.loads(manifest.read_text())["progress"])
-    return Progress()
+    portable = run / PORTABLE_FOLDER
+    return read_portable_manifest(portable).progress if (portable / MANIFEST).exists() else Progress()
 
 
 def averaged_arrays(folder: Path) -> dict[str, np.ndarray]:
-    """Return the averaged parameters of a portable checkpoint by DeepMind's names, float32."""
-    manifest = json.loads((folder / MANIFEST).read_text())
-    network = AlphaFold(from_mapping(ModelConfig, manifest["config"]))
+    """Return the averaged parameters of a portable checkpoint by DeepMind's names, float32.
+
+    Raises:
+        DataError: a part is missing or damaged.
+    """
+    manifest = read_portable_manifest(folder)
+    network = AlphaFold(manifest.config)
     flat = FlatParameters(network, torch.device("cpu"))
-    flat.unpack(_load_parts(folder, "average", manifest["parts"]["average"])["values"], flat.values)
+    flat.unpack(_load_parts(folder, "average", manifest.parts.average, flat)["values"], flat.values)
     return parameter_arrays(network)
 
 
@@ -173,7 +207,7 @@ def _check_config(path: Path, stored: str, config: Architecture) -> None:
     except ConfigError:  # of another family
         is_same = False
     if not is_same:
-        raise DataError(f"{path}: holds a network of another shape than the configuration")
+        raise DataError(f"{path}: {_OTHER_SHAPE}")
 
 
 def _quantize(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -202,10 +236,18 @@ def _save_parts(folder: Path, name: str, values: torch.Tensor, scales: torch.Ten
     return len(starts)
 
 
-def _load_parts(folder: Path, name: str, count: int) -> dict[str, torch.Tensor]:
-    paths = [folder / f"{name}-{index}.safetensors" for index in range(count)]
-    for path in paths:
-        if not path.exists():
-            raise DataError(f"{path}: missing part of a portable checkpoint")
-    parts = [load_file(path) for path in paths]
-    return {key: torch.cat([part[key] for part in parts]) for key in parts[0]}
+def _load_parts(folder: Path, name: str, count: int, flat: FlatParameters) -> dict[str, torch.Tensor]:
+    """Read a vector of all parameters, with its scales; see `_save_parts`."""
+    parts = []
+    for index in range(count):
+        path = folder / f"{name}-{index}.safetensors"
+        try:
+            parts.append(load_file(path))
+        except FileNotFoundError:
+            raise DataError(f"{path}: missing part of a portable checkpoint") from None
+        except SafetensorError as error:
+            raise DataError(f"{path}: damaged checkpoint ({error})") from error
+    values = {key: torch.cat([part[key] for part in parts]) for key in parts[0]}
+    if len(values["values"]) != flat.num_parameters:
+        raise DataError(f"{folder}: its parts {name}-* are of different checkpoints")
+    return values

@@ -2,6 +2,7 @@
 
 import re
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,15 @@ def test_folder_of_structures_becomes_a_library_once(structures: Path, tmp_path:
     assert again.path == library.path
     shutil.copy(structures / "1gbt.cif.gz", folder)
     assert len(open_or_build_library(folder, tmp_path / "cache")) == 2
+
+
+def test_several_runs_build_the_same_library_at_once(structures: Path, tmp_path: Path) -> None:
+    with ThreadPoolExecutor(3) as pool:
+        path, cache = structures / "1a7g.cif.gz", tmp_path / "cache"
+        libraries = list(pool.map(lambda _: open_or_build_library(path, cache), range(3)))
+    assert [len(library) for library in libraries] == [1, 1, 1]
+    # those that came too late have left nothing
+    assert [path.name for path in (cache / "templates").iterdir()] == [libraries[0].path.name]
 
 
 def test_library_is_opened_as_it_is(library: StructureLibrary, tmp_path: Path) -> None:

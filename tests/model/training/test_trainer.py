@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import safetensors.numpy
 import torch
 
 from benchmarks.random_parameters import random_parameters
@@ -20,7 +21,7 @@ from model.checkpoints.alphafold2 import build_network, expected_shapes, load_fo
 from model.errors import ConfigError, DataError, TrainingDiverged
 from model.training.data.data import ChainSet, Split
 from model.training.data.sampling import TrainingSampleSettings
-from model.training.runtime.checkpoint import FULL_NAME, PORTABLE_FOLDER, averaged_arrays
+from model.training.runtime.checkpoint import FULL_NAME, PORTABLE_FOLDER, averaged_arrays, stored_progress
 from model.training.runtime.initialization import copy_trained
 from model.training.runtime.processes import TrainingProcesses
 from model.training.runtime.settings import (
@@ -96,6 +97,31 @@ def test_state_of_another_network_is_refused(
     other = replace(settings, network=settings.network.with_blocks(1, 1))
     with pytest.raises(DataError, match="another shape"):
         Trainer(other, chains, split, tmp_path, CPU, resume=True)
+
+
+def test_damaged_portable_checkpoint_is_named(
+    settings: TrainingSettings, chains: ChainSet, split: Split, tmp_path: Path
+) -> None:
+    list(Trainer(settings, chains, split, tmp_path, CPU).train(max_steps=1))
+    (tmp_path / FULL_NAME).unlink()
+    folder = tmp_path / PORTABLE_FOLDER
+    part, manifest = folder / "average-0.safetensors", folder / "manifest.json"
+    whole, other = part.read_bytes(), safetensors.numpy.save({"values": np.zeros(3, np.float32)})
+    cases = ((whole[:100], "damaged"), (whole[:-1], "damaged"), (other, "different checkpoints"))
+    for content, problem in cases:
+        part.write_bytes(content)
+        with pytest.raises(DataError, match=problem):
+            averaged_arrays(folder)
+        with pytest.raises(DataError, match=problem):
+            Trainer(settings, chains, split, tmp_path, CPU, resume=True)
+    part.unlink()
+    with pytest.raises(DataError, match=r"average-0\.safetensors: missing part"):
+        averaged_arrays(folder)
+    for text in ("{", "{}", "[]", '{"config": {}, "progress": {}, "parts": {"average": "x", "offset": 1}}'):
+        manifest.write_text(text)
+        for read in (lambda: averaged_arrays(folder), lambda: stored_progress(tmp_path)):
+            with pytest.raises(DataError, match=r"manifest\.json: damaged checkpoint"):
+                read()
 
 
 @pytest.mark.parametrize("with_error_head", [True, False])
