@@ -1,25 +1,77 @@
 """Protocols between a run and a family of networks, and between a run and a loaded network."""
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from foldcli.families.settings import Job, JobSettings
+from foldcli.inputs.complexes import Complex
 from foldcli.progress import Progress
+from msa.io.fasta import FastaRecord
 
 if TYPE_CHECKING:
     from model.prediction import Prediction
 
 
-# classes of the rooms above, of which families get instances:
-# `foldcli.pipeline.targets.alignment_request.AlignmentRequest`
-AlignmentIdentity: TypeAlias = Any
-# `foldcli.pipeline.prepare.template_stage.TargetTemplates`
-Templates: TypeAlias = Any
-# `foldcli.pipeline.prepare.feature_stage.FeatureStage`, which several threads use
-FeatureServices: TypeAlias = Any
+class AlignmentIdentity(Protocol):
+    """The part of `foldcli.pipeline.targets.alignment_request.AlignmentRequest` that families use."""
+
+    def identity(self, query: FastaRecord | Complex) -> dict[str, Any]:
+        """Return everything that the alignment of a query or a complex depends on."""
+
+    def chains_identity(self, chains: Sequence[FastaRecord]) -> dict[str, Any]:
+        """Return everything that the alignments of chains, and the pairing of their rows, depend on."""
+
+    def fingerprint(self, query: FastaRecord | Complex) -> str:
+        """Return the fingerprint of the alignment of a query or a complex."""
+
+
+class Templates(Protocol):
+    """The part of `foldcli.pipeline.prepare.template_stage.TargetTemplates` that families use."""
+
+    @property
+    def hits(self) -> Any:
+        """The templates and the rejected candidates."""
+
+    @property
+    def features(self) -> dict[str, np.ndarray]:
+        """The template features."""
+
+    def describe_rejections(self) -> str:
+        """Return the reason why the first candidate is not used, and the number of other rejections."""
+
+
+class FeatureServices(Protocol):
+    """The feature stage of a run (`foldcli.pipeline.prepare.feature_stage`), which several threads use."""
+
+    @property
+    def chain_store(self) -> Any:
+        """The alignments of searched chains (`ChainStore`); None if there are no searches."""
+
+    @property
+    def templates(self) -> Any:
+        """The search for templates (`TemplateStage`); None to use no templates."""
+
+    @property
+    def settings(self) -> Any:
+        """The feature cache (`FeatureSettings`)."""
+
+    @property
+    def template_lock(self) -> AbstractContextManager[Any]:
+        """The lock to hold during a search for templates."""
+
+    def load(self, target: Any, with_templates: bool) -> tuple[dict[str, np.ndarray], Any]:
+        """Return the AlphaFold2 features of a target, and the templates of a single chain."""
+
+    def templates_of_chain(self, name: str, sequence: str, templates: Sequence[Any]) -> Any:
+        """Return the templates that a job gives to a chain (`TargetTemplates`).
+
+        Raises:
+            InputError: a template cannot be read; names its place in the file.
+        """
 
 
 class DeviceMemory(Protocol):

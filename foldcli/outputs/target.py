@@ -8,7 +8,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from foldcli.errors import describe, log_bug
@@ -24,6 +26,21 @@ _DEVICE_FACTS = ("device", "gpus_per_target", "peak_gpu_memory_bytes")
 _CLEAR_REFS = Path("/proc/self/clear_refs")
 
 
+class TargetStatus(Enum):
+    """The place of a target in a run."""
+
+    OPEN = auto()
+    """Jobs of it may be run now."""
+    PREDICTED = auto()
+    """All its jobs have been started, or another run has finished it."""
+    POSTPONED = auto()
+    """It does not fit into the memory of one device, so all devices predict it together at the end."""
+    INTERRUPTED = auto()
+    """A job of it was lost with a worker that ended because of another target, or at the end of the run."""
+    FAILED = auto()
+    """A stage failed, so that no other stage needs to run; this remains."""
+
+
 @dataclass
 class TargetRun:
     """One target during a run.
@@ -35,11 +52,6 @@ class TargetRun:
             "alignment_rows".
         warnings: limitations that a reader of the results must know about.
         was_locked: whether this run has held the target's lock before.
-        failed: whether a stage failed, so that no other stage needs to run.
-        predicted: whether no further model needs to be predicted.
-        postponed: whether it did not fit into the memory of one device, so that all devices predict it
-            together at the end.
-        interrupted: whether a job of it was lost with a worker that ended because of another target.
         relax_failures: one message for each model that could not be relaxed.
         used_templates: templates of its chains (`model.output.modelcif.UsedTemplate`).
     """
@@ -50,12 +62,10 @@ class TargetRun:
     facts: dict[str, Any] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     was_locked: bool = False
-    failed: bool = False
-    predicted: bool = False
-    postponed: bool = False
-    interrupted: bool = False
     relax_failures: list[str] = field(default_factory=list)
     used_templates: tuple[Any, ...] = ()
+    _status: TargetStatus = TargetStatus.OPEN
+    _status_lock: Lock = field(default_factory=Lock, repr=False)
 
     @property
     def name(self) -> str:
@@ -63,9 +73,22 @@ class TargetRun:
         return self.files.name
 
     @property
+    def status(self) -> TargetStatus:
+        """The place of the target in the run."""
+        return self._status
+
+    @property
     def is_open(self) -> bool:
         """True if jobs of the target may be run now."""
-        return not (self.failed or self.predicted or self.postponed or self.interrupted)
+        return self._status is TargetStatus.OPEN
+
+    def set_status(self, status: TargetStatus) -> bool:
+        """Set the status, unless the target has failed; return whether it was set. Any thread may call it."""
+        with self._status_lock:
+            if self._status is TargetStatus.FAILED:
+                return False
+            self._status = status
+            return True
 
     @contextlib.contextmanager
     def stage(self, name: str) -> Iterator[None]:

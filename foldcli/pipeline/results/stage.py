@@ -19,7 +19,7 @@ from foldcli.outputs.model_files import (
     relaxed_path,
     write_model,
 )
-from foldcli.outputs.target import TargetRun
+from foldcli.outputs.target import TargetRun, TargetStatus
 from foldcli.pipeline.processes.worker_pool import WorkerPool
 from foldcli.pipeline.results.publishing import FinishTask, finish_target
 from foldcli.pipeline.results.relaxation import RelaxStage, RelaxTask, relax_model
@@ -207,7 +207,7 @@ class ResultStage:
                     target.add_relax_failure(tag, error)
             if error is not None and ends_run(error):
                 self._fail(target, error)
-            elif is_last and not target.failed:
+            elif is_last and target.status is not TargetStatus.FAILED:
                 self._follow(self.pool.submit(finish_target, task), on_finished)
 
         for result in results:

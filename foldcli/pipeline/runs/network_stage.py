@@ -9,7 +9,7 @@ from foldcli.families.registry import family_of
 from foldcli.families.settings import Job
 from foldcli.logs import logger
 from foldcli.outputs.model_files import PredictedModel
-from foldcli.outputs.target import TargetRun
+from foldcli.outputs.target import TargetRun, TargetStatus
 from foldcli.pipeline.network.device_workers import JobInterrupted
 from foldcli.pipeline.network.job_runners import JobResult, JobRunner
 from foldcli.pipeline.processes.background import CallQueue
@@ -39,23 +39,25 @@ class NetworkStage:
             start = time.perf_counter()
             for step in work:
                 target = step.target
-                if target.predicted or target.postponed or target.interrupted:
+                if not target.is_open:
                     continue
                 waited = target.facts.get("waited_for_features_seconds", 0.0) + time.perf_counter() - start
                 target.facts["waited_for_features_seconds"] = round(waited, 3)
                 plan, is_last = self._start_step(step, collector)
                 if is_last and target.is_open:
-                    target.predicted = True
+                    target.set_status(TargetStatus.PREDICTED)
                     collector.submit(partial(self._finish, target, plan))
                 del step  # its sample is freed before the next one is made
-                if not self._runner.usable or (target.interrupted and self._state.stop.is_set()):
+                if not self._runner.usable or (
+                    target.status is TargetStatus.INTERRUPTED and self._state.stop.is_set()
+                ):
                     return
                 start = time.perf_counter()
 
     def _start_step(self, step: TargetStep, collector: CallQueue) -> tuple[TargetPlan, bool]:
         """Start the job of a step, if it has one; return the target's plan, and whether no step follows."""
         target, plan = step.target, step.plan
-        if target.failed or step.job is None:
+        if step.job is None:
             return plan, step.is_last
         try:
             passes = self._announce(step, step.job)
@@ -107,10 +109,10 @@ class NetworkStage:
         """Handle the error of a job."""
         if self._state.stop.is_set():
             # the run that continues repeats the job
-            target.interrupted = True
+            target.set_status(TargetStatus.INTERRUPTED)
         elif isinstance(error, JobInterrupted):
             logger.info("%s: %s; it is predicted again", target.name, error)
-            target.interrupted = True
+            target.set_status(TargetStatus.INTERRUPTED)
         elif isinstance(error, OutOfMemory) and self._runner.postpones:
             self._postpone(target, error)
         else:
@@ -118,7 +120,7 @@ class NetworkStage:
 
     def _postpone(self, target: TargetRun, error: OutOfMemory) -> None:
         """Leave a target that does not fit one device until all of them are free."""
-        target.postponed = True
+        target.set_status(TargetStatus.POSTPONED)
         count = self._settings.devices_per_target
         devices = "one device" if count == 1 else f"{count} devices"
         self._state.locks.release(target.files.lock_path)
@@ -137,7 +139,7 @@ class NetworkStage:
         return shorter
 
     def _finish(self, target: TargetRun, plan: TargetPlan) -> None:
-        if target.failed or target.interrupted:
+        if target.status is not TargetStatus.PREDICTED:
             return
         if self._state.locks.is_held(target.files.lock_path):
             try:
@@ -147,5 +149,5 @@ class NetworkStage:
         else:
             # this process was suspended, so that its lock looked stale to another run
             logger.warning("%s: another run has taken it over", target.name)
-            target.failed = True
+            target.set_status(TargetStatus.FAILED)
             self._state.progress.target_done(target.name)

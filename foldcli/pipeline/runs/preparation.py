@@ -6,7 +6,7 @@ from itertools import chain
 from typing import TypeAlias
 
 from foldcli.families.settings import Job
-from foldcli.outputs.target import TargetRun
+from foldcli.outputs.target import TargetRun, TargetStatus
 from foldcli.pipeline.prepare.feature_stage import FeatureStage
 from foldcli.pipeline.prepare.template_stage import warn_of_unused_templates
 from foldcli.pipeline.processes.background import map_ahead, run_ahead
@@ -81,7 +81,7 @@ class JobPreparation:
         """
         locked_elsewhere = []
         for target in targets:
-            if target.failed:
+            if target.status is TargetStatus.FAILED:
                 continue
             if self._locks.try_acquire(target.files.lock_path):
                 yield target, self._prepare_locked(target, hand_over)
@@ -142,7 +142,7 @@ class JobPreparation:
                 # another run has finished it since `skip_finished`
                 self._release_finished(target)
                 self._state.count_finished(target)
-                target.predicted = True
+                target.set_status(TargetStatus.PREDICTED)
                 return
             plan, jobs = plan.stage_kept_models(target.files)
             # even without jobs, because done.json contains facts of the inputs

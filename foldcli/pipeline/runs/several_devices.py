@@ -9,7 +9,7 @@ from functools import partial
 from itertools import chain, islice
 from threading import Event, Lock
 
-from foldcli.outputs.target import TargetRun
+from foldcli.outputs.target import TargetRun, TargetStatus
 from foldcli.pipeline.network.device_workers import DeviceWorker
 from foldcli.pipeline.processes.background import run_concurrently
 from foldcli.pipeline.results.stage import ResultStage
@@ -150,9 +150,9 @@ def predict_in_workers(
     ]
     with start_results() as results, context:
         _run_workers(state, preparation, results, workers, targets)
-        if postponed := [target for target in state.targets if target.postponed]:
+        if postponed := [t for t in state.targets if t.status is TargetStatus.POSTPONED]:
             for target in postponed:
-                target.postponed = False
+                target.set_status(TargetStatus.OPEN)
             joint_worker = DeviceWorker(settings.workers, predictor.wait_for_kernels)
             _run_workers(state, preparation, results, [joint_worker], iter(postponed))
 
@@ -185,8 +185,8 @@ def _run_workers(
         if state.stop.is_set():
             return
         for target in taken_targets:
-            if target.interrupted or target.is_open:
-                target.interrupted = target.predicted = False
+            if target.status in (TargetStatus.INTERRUPTED, TargetStatus.OPEN):
+                target.set_status(TargetStatus.OPEN)
                 state.locks.release(target.files.lock_path)
                 shared.give_back(target)
 

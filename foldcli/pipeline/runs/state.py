@@ -10,7 +10,7 @@ from foldcli.families.registry import family_of
 from foldcli.families.settings import Job
 from foldcli.inputs.failures import Failures
 from foldcli.logs import logger
-from foldcli.outputs.target import TargetRun
+from foldcli.outputs.target import TargetRun, TargetStatus
 from foldcli.pipeline.network.device_workers import WorkerSettings
 from foldcli.pipeline.network.predictor import Predictor
 from foldcli.pipeline.network.start import Startup
@@ -128,10 +128,9 @@ class RunState:
         if ends_run(error):
             self.ended_by = self.ended_by or error
             self.stop.set()
-        if target.failed:
+        if not target.set_status(TargetStatus.FAILED):
             # jobs of the same target overlap, and several may fail
             return
-        target.failed = True
         self.locks.release(target.files.lock_path)
         if self.ended_by is None:
             self.failures.record(target.name, error)

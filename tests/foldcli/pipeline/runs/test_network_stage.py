@@ -1,18 +1,31 @@
 """Tests of the network stage: --stop-at-score skips the remaining jobs of a target, and jobs that fail."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from foldcli.errors import SomeTargetsFailed
+from foldcli.families.settings import Job
 from foldcli.inputs.alignment_targets import AlignmentTarget
 from foldcli.inputs.failures import Failures
 from foldcli.inputs.shard import Shard
 from foldcli.outputs.done import FinishedTarget
 from foldcli.outputs.model_files import restage_model
+from foldcli.outputs.target import TargetRun, TargetStatus
+from foldcli.pipeline.network.job_runners import JobResult
+from foldcli.pipeline.prepare.feature_stage import FeatureStage
+from foldcli.pipeline.processes.worker_pool import WorkerPool
+from foldcli.pipeline.results.stage import ResultStage
 from foldcli.pipeline.runs.dry_run import DONE, TO_DO
+from foldcli.pipeline.runs.network_stage import NetworkStage
+from foldcli.pipeline.runs.preparation import JobPreparation
 from foldcli.pipeline.runs.run import run_targets
+from foldcli.pipeline.runs.state import RunState
+from foldcli.progress import Progress
+from foldcli.report import ReportSettings
+from model.errors import OutOfMemory
 from tests.foldcli.pipeline.network.tiny_worker import TinyPredictor
 from tests.foldcli.pipeline.runs.runs import UBIQUITIN, Runs
 
@@ -66,3 +79,36 @@ def test_failed_job_fails_its_target_only(tmp_path: Path) -> None:
     assert reasons == {"bad": "for this target", "late": "when the result was collected"}
     finished = [settings.output.files(name).path("done").exists() for name in names]
     assert finished == [False, False, True] and not list(tmp_path.rglob(".lock"))
+
+
+def _results() -> ResultStage:
+    """Return a result stage that no model and no target may reach."""
+    unexpected = pytest.fail
+    pool, report = WorkerPool(1), ReportSettings(False, False)
+    return ResultStage(pool, 1, "auto", report, False, None, unexpected, unexpected, unexpected)
+
+
+class ShortOfMemory:
+    """A worker that notices when a result is collected that a target does not fit."""
+
+    usable, postpones, detail = True, True, ""
+
+    def start(self, name: str, job: Job, sample: object, progress: Progress) -> Callable[[], JobResult]:
+        """Return a function that raises OutOfMemory."""
+
+        def collect() -> JobResult:
+            raise OutOfMemory("not enough memory")
+
+        return collect
+
+
+def test_target_without_memory_for_its_last_job_is_postponed(tmp_path: Path) -> None:
+    settings = Runs(tmp_path).settings()
+    target = TargetRun(settings.output.files("q"), QUERY)
+    state = RunState([target], settings, Failures(settings.output.folder, Shard()))
+    with state.locks, _results() as results:
+        preparation = JobPreparation(state, FeatureStage(settings.features, None, {}, None))
+        ((_, steps),) = preparation.prepare([target], lambda sample: sample)
+        NetworkStage(state, results, ShortOfMemory()).run(steps)
+        assert target.status is TargetStatus.POSTPONED
+        assert not state.failures.failed and not target.files.lock_path.exists()

@@ -14,7 +14,7 @@ import pytest
 from foldcli.inputs.alignment_targets import AlignmentTarget
 from foldcli.inputs.failures import Failures
 from foldcli.inputs.shard import Shard
-from foldcli.outputs.target import TargetRun
+from foldcli.outputs.target import TargetRun, TargetStatus
 from foldcli.pipeline.prepare.feature_stage import FeatureStage
 from foldcli.pipeline.runs.preparation import JobPreparation, TargetStep
 from foldcli.pipeline.runs.state import RunSettings, RunState
@@ -80,7 +80,7 @@ def test_target_that_another_run_finishes_meanwhile_is_planned_again(tmp_path: P
         assert not jobs.skip_finished(target)
         runs.run(ALIGNMENT)
         ((_, steps),) = jobs.prepare(state.targets, lambda sample: sample)
-        assert list(steps) == [] and target.predicted and not target.failed
+        assert list(steps) == [] and target.status is TargetStatus.PREDICTED
         assert not target.files.lock_path.exists()
 
 
@@ -91,7 +91,7 @@ def test_failure_of_a_target_leaves_the_others(tmp_path: Path) -> None:
         assert list(map(describe, steps)) == [[], [(TAGS[0], True, True)]]
         ((name, error),) = state.failures.failed
         assert name == "missing" and isinstance(error, OSError)
-        assert [target.failed for target in state.targets] == [True, False]
+        assert [target.status for target in state.targets] == [TargetStatus.FAILED, TargetStatus.OPEN]
         assert not state.targets[0].files.lock_path.exists()
 
 
