@@ -352,7 +352,7 @@ class Trainer:
     def _backward(
         self, batch: Mapping[str, torch.Tensor], phase: Phase, recycles: int
     ) -> dict[str, torch.Tensor]:
-        """Add the gradients of a micro-batch on the CPU; return its mean loss terms."""
+        """Copy a micro-batch to the device, and add its gradients; return its mean loss terms."""
         device = self.processes.device
         tensors = {name: tensor.to(device, non_blocking=True) for name, tensor in batch.items()}
         if self._graphs is not None:

@@ -3,12 +3,12 @@
 A run is a list of targets that pass through stages, each working on the whole list, a bounded number of
 targets ahead of the next stage:
 
-1. search (`fold` only), in batches, in a thread            `chain_search.ChainSearch`
+1. search (`fold` only), in batches, in a thread            `search.chain_search.ChainSearch`
 2. features, templates and random features, in a thread     `preparation.JobPreparation`
 3. the network, in the main thread                          `network_stage.NetworkStage`,
    or with several devices in a process for each,
    which together predict what does not fit one             `several_devices.predict_in_workers`
-4. files, ranking, report and done.json, in processes       `stage.ResultStage`
+4. files, ranking, report and done.json, in processes       `results.stage.ResultStage`
 
 The network is what a run waits for. The state of a target is on the disk: staged files in its work folder,
 each with the fingerprint of what it depends on, so that an interrupted run continues. done.json, written
