@@ -217,10 +217,12 @@ class Server:
         done, pending = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in pending:
             task.cancel()
-        for task in done:
-            task.result()  # raises the error
-        close_listener()
-        await self._drain()
+        try:
+            for task in done:
+                task.result()  # raises the error
+        finally:
+            close_listener()
+            await self._drain()
 
     async def _accept(self, listener: socket.socket) -> None:
         """Accept clients while there is room."""
@@ -237,11 +239,14 @@ class Server:
                 await self._make_room(len(self._connections))
                 continue
             num_accepted += 1
-            process, user, _ = _PEER.unpack(
-                peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
-            )
-            name = f"client {num_accepted} (process {process})"
-            await self._loop.connect_accepted_socket(partial(ClientConnection, self, name, user), peer)
+            try:
+                credentials = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
+                process, user, _ = _PEER.unpack(credentials)
+                name = f"client {num_accepted} (process {process})"
+                await self._loop.connect_accepted_socket(partial(ClientConnection, self, name, user), peer)
+            except OSError as error:
+                logger.warning("client %d: no connection: %s", num_accepted, error)
+                peer.close()
 
     async def _make_room(self, limit: int) -> None:
         """Wait until there are fewer clients than the limit; close the connections of inactive ones."""

@@ -173,6 +173,8 @@ def _run(
         make_writable_folder(run)
         with _only_process(run) if processes.rank == 0 else contextlib.nullcontext():
             if processes.rank == 0:
+                if stored_progress(run).step != trainer.progress.step:
+                    raise click.UsageError(f"{run}: another process has just trained it; start again.")
                 data = str(Path(options.data or trainer.settings.data).resolve())
                 record_settings(run, trainer.settings, {"data": data, "processes": processes.count})
             stop = _StopSignals(trainer)

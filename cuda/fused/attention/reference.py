@@ -107,8 +107,10 @@ def attend_globally(normed: torch.Tensor, weights: AttentionWeights, mask: torch
     """
     w = AttentionWeights(*(x.to(normed.dtype) for x in weights))
     heads, width = w.query.shape[1:]
-    count = mask.sum(dim=-1, keepdim=True) + 1e-10
-    mean = (mask.to(normed.dtype)[..., None, :] @ normed).squeeze(-2) / count.to(normed.dtype)  # [..., C]
+    # half-precision types have no exact numbers of thousands
+    count = mask.sum(dim=-1, keepdim=True, dtype=torch.promote_types(mask.dtype, torch.float32)) + 1e-10
+    total = (mask.to(normed.dtype)[..., None, :] @ normed).squeeze(-2)  # [..., C]
+    mean = (total / count).to(normed.dtype)
     query = (mean @ w.query.flatten(1)).unflatten(-1, (heads, width)) * width**-0.5  # [..., H, D]
     key, value = normed @ w.key, normed @ w.value  # [..., L, D]
     logits = query @ key.transpose(-1, -2)  # [..., H, L]

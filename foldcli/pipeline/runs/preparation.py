@@ -15,7 +15,6 @@ from foldcli.pipeline.results.publishing import has_leftovers, remove_leftovers
 from foldcli.pipeline.runs.state import RunState
 from foldcli.pipeline.runs.target_facts import add_facts, warn_of_equal_seeds
 from foldcli.pipeline.targets.plan import TargetPlan
-from msa.base.errors import InputError
 
 # sampled jobs that wait for the network
 SAMPLES_AHEAD = 2
@@ -95,26 +94,27 @@ class JobPreparation:
     def skip_finished(self, target: TargetRun) -> bool:
         """Return True if a target is finished, or fails because it cannot be predicted; count it then."""
         try:
-            self._settings.identities.family_of(target.input).check(target.input)
-        except InputError as error:
-            self._state.fail(target, error)
-            return True
-        if not target.files.path("done").exists():
-            return False
-        try:
-            if not self._state.plan(target).is_finished:
+            family = self._settings.identities.family_of(target.input)
+            if not self._is_finished(target):
+                family.check(target.input)
                 return False
-            # the run that finished the target may have been killed before it removed its files
-            if has_leftovers(target.files) and self._locks.try_acquire(target.files.lock_path):
-                # another run may have changed the target before it was locked
-                if self._begin(target) is not None:
-                    self._locks.release(target.files.lock_path)
-                    return False
-                self._release_finished(target)
         except Exception as error:
             self._state.fail(target, error)
             return True
         self._state.count_finished(target)
+        return True
+
+    def _is_finished(self, target: TargetRun) -> bool:
+        """Return True if a target is finished, after removing what the run that finished it has left."""
+        if not target.files.path("done").exists() or not self._state.plan(target).is_finished:
+            return False
+        # that run may have been killed before it removed its files
+        if has_leftovers(target.files) and self._locks.try_acquire(target.files.lock_path):
+            # another run may have changed the target before it was locked
+            if self._begin(target) is not None:
+                self._locks.release(target.files.lock_path)
+                return False
+            self._release_finished(target)
         return True
 
     def _begin(self, target: TargetRun) -> TargetPlan | None:

@@ -159,7 +159,8 @@ class _Run:
         self._pool = WorkerPool(self._num_workers, partial(load_libraries, settings.output.report))
         self._store: ChainStore | None = None
         if settings.search is not None:
-            self._store = ChainStore(CacheStore(settings.features.cache, settings.search.request))
+            store = CacheStore(settings.features.cache, settings.search.request, settings.output.overwrite)
+            self._store = ChainStore(store)
         features = FeatureStage(settings.features, settings.templates, input_indices, self._store)
         self._preparation = JobPreparation(state, features)
 

@@ -5,7 +5,7 @@ find them. While a run searches a chain, it holds the chain's lock.
 """
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Generic, TypeAlias, TypeVar
 
@@ -86,32 +86,42 @@ class ChainSearch:
             try:
                 queries = self._named_queries(chains_of(target))
                 unfinished = self._unfinished(queries)
-                locked = {
-                    key: pair for key, pair in unfinished.items() if key in batch or self._try_lock(pair[1])
-                }
             except Exception as error:
                 yield ChainSearchResult(target, error)
                 continue
             if not unfinished:
                 yield ChainSearchResult(target)
                 continue
-            batch = locked | batch  # a chain has the name of its first target
-            (waiting if len(locked) == len(unfinished) else searched_elsewhere).append((target, queries))
+            batch = unfinished | batch  # a chain has the name of its first target
+            waiting.append((target, queries))
             if len(batch) >= size:
-                yield from self._search_batch(waiting, batch, show_status)
+                yield from self._search_batch(waiting, batch, searched_elsewhere, show_status)
                 waiting, batch, size = [], {}, max(size, min(2 * size, SEARCH_BATCH))
         if batch:
-            yield from self._search_batch(waiting, batch, show_status)
+            yield from self._search_batch(waiting, batch, searched_elsewhere, show_status)
         for target, queries in searched_elsewhere:
-            yield from self._search_batch([(target, queries)], self._unfinished(queries), show_status)
+            unfinished = self._unfinished(queries)
+            with measured_stage("search") as costs:
+                errors = dict(self._search_or_wait(unfinished))
+            if len(errors) < len(unfinished):
+                return  # the run ends
+            yield ChainSearchResult(target, _first_error(queries, errors), costs[0])
 
     def _search_batch(
         self,
         targets: Sequence[tuple[T, _Queries]],
         batch: _Queries,
+        searched_elsewhere: list[tuple[T, _Queries]],
         show_status: Callable[[str], None] | None,
     ) -> Iterator[ChainSearchResult[T]]:
-        """Search chains, or wait for them; yield the targets, unless the run ends meanwhile."""
+        """Search the chains that no other run searches; yield the targets that need no others.
+
+        Args:
+            targets: the targets of the batch.
+            batch: all chains that they need.
+            searched_elsewhere: gets the other targets.
+            show_status: see `search_ahead`.
+        """
         text = f"searching with {len(batch)} sequence{'' if len(batch) == 1 else 's'}"
         logger.debug("%s", text)
 
@@ -122,14 +132,15 @@ class ChainSearch:
         if show_status is not None:
             show_status(text)
         with measured_stage("search") as costs:
-            errors = dict(self._search_or_wait(batch, None if show_status is None else progress))
+            locked, errors = self._try_locks(batch)
+            errors |= self._search_locked(locked, None if show_status is None else progress)
         log_time_since_start(f"{len(batch)} sequences were searched")
-        if len(errors) < len(batch):
-            return
-        cost = replace(costs[0], seconds=costs[0].seconds / max(1, len(targets)))
+        cost = replace(costs[0], seconds=costs[0].seconds / len(targets))
         for target, queries in targets:
-            error = next((error for key in queries if (error := errors.get(key)) is not None), None)
-            yield ChainSearchResult(target, error, cost)
+            if (queries.keys() & batch.keys()) <= errors.keys():
+                yield ChainSearchResult(target, _first_error(queries, errors), cost)
+            else:
+                searched_elsewhere.append((target, queries))
 
     def search_complexes(
         self, named_complexes: Iterable[tuple[str, Complex]], store: ComplexStore
@@ -168,9 +179,18 @@ class ChainSearch:
                     self.locks.release(path)
         return unfinished
 
-    def _try_lock(self, query: FastaRecord) -> bool:
-        with writing_cache(self.store.store.cache):
-            return self.locks.try_acquire(self.store.lock(query))
+    def _try_locks(self, queries: _Queries) -> tuple[_Queries, dict[str, Exception | None]]:
+        """Lock the chains that no other run has locked; return them, and the errors of the others."""
+        locked: _Queries = {}
+        errors: dict[str, Exception | None] = {}
+        for key, pair in queries.items():
+            try:
+                with writing_cache(self.store.store.cache):
+                    if self.locks.try_acquire(self.store.lock(pair[1])):
+                        locked[key] = pair
+            except Exception as error:
+                errors[key] = error
+        return locked, errors
 
     def search_each(self, chains: Sequence[FastaRecord]) -> Iterator[tuple[FastaRecord, Exception | None]]:
         """Yield different chains as they are searched, each with its error if it has failed."""
@@ -185,35 +205,26 @@ class ChainSearch:
         for key, error in self._search_or_wait(unfinished):
             yield chain_of[key], error
 
-    def _search_or_wait(
-        self, queries: _Queries, progress: Progress | None = None
-    ) -> Iterator[tuple[str, Exception | None]]:
+    def _search_or_wait(self, queries: _Queries) -> Iterator[tuple[str, Exception | None]]:
         """Search chains, and wait for those that other runs are searching, until the run ends.
 
         A run that waits for a chain holds no chain's lock, so that two runs do not wait for each other.
 
-        Args:
-            queries: the chains, some of which may be locked by this run.
-            progress: see `SearchStage.run`.
-
         Yields:
             The fingerprint of each chain, and its error if it has failed.
         """
-        locked = {
-            key: pair
-            for key, pair in queries.items()
-            if self.locks.is_held(self.store.lock(pair[1])) or self._try_lock(pair[1])
-        }
-        yield from self._search_locked(locked, progress)
+        locked, errors = self._try_locks(queries)
+        yield from errors.items()
+        yield from self._search_locked(locked)
         for key, (name, query) in queries.items():
-            if key in locked:
+            if key in locked or key in errors:
                 continue
             if not self.locks.acquire(self.store.lock(query), name):
                 return
-            yield from self._search_locked({key: (name, query)}, progress)
+            yield from self._search_locked({key: (name, query)})
 
     def _search_locked(
-        self, queries: _Queries, progress: Progress | None
+        self, queries: _Queries, progress: Progress | None = None
     ) -> Iterator[tuple[str, Exception | None]]:
         """Search chains whose locks are held, unless another run has just done so, and release the locks."""
         try:
@@ -227,3 +238,8 @@ class ChainSearch:
         finally:
             for _, query in queries.values():
                 self.locks.release(self.store.lock(query))
+
+
+def _first_error(queries: _Queries, errors: Mapping[str, Exception | None]) -> Exception | None:
+    """Return the error of the first of a target's chains that has failed; None without."""
+    return next((error for key in queries if (error := errors.get(key)) is not None), None)

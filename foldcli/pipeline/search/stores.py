@@ -4,7 +4,7 @@ import contextlib
 import gzip
 import io
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Protocol
 
@@ -98,19 +98,25 @@ class ChainStore:
     """The alignments and the tables of hits of chains, in the feature cache.
 
     Args:
-        store: location of the alignments; the tables are next to them.
+        store: location of the alignments; the tables are next to them. If it overwrites, each chain is
+            searched once more.
     """
 
     store: CacheStore
+    _written: set[Path] = field(default_factory=set, repr=False, compare=False)
 
     def is_finished(self, name: str, query: FastaRecord) -> bool:
         """Return True if a chain has been searched; the name does not matter."""
-        return self.store.is_finished(_CHAIN, query) and self._table(query).is_file()
+        path = self.store.path(_CHAIN, query)
+        if self.store.overwrite and path not in self._written:
+            return False
+        return path.is_file() and self._table(query).is_file()
 
     def write(self, name: str, query: FastaRecord, texts: HitTexts) -> None:
         """Write a chain's hits and their alignment; the name appears in messages only."""
         self.store.write_file(self._table(query), texts.table + (_CAPPED if texts.capped else ""))
         self.store.write(_CHAIN, query, texts)
+        self._written.add(self.store.path(_CHAIN, query))
         if texts.capped:
             warn_once(f"{name}: {self._capped_warning()}")
 
@@ -177,6 +183,8 @@ def _read(path: Path) -> bytes:
     """Read a compressed file of the cache; a damaged one is removed, so that the next run makes it again."""
     try:
         return read_bytes(path)
+    except FileNotFoundError as error:
+        raise InputError("was removed meanwhile; the same command searches again", path) from error
     except InputError as error:
         with contextlib.suppress(OSError):
             path.unlink()

@@ -96,12 +96,12 @@ class TargetLocks:
             self.release(path)
 
     def try_acquire(self, path: Path) -> bool:
-        """Acquire a lock, unless another process holds it.
+        """Acquire a lock, unless another process holds it; none is acquired after the end of the context.
 
         Args:
             path: the lock's file; its folder is created if absent.
         """
-        while True:
+        while not self._ended.is_set():
             path.parent.mkdir(parents=True, exist_ok=True)
             owner = LockOwner.this_process()
             try:
@@ -117,13 +117,16 @@ class TargetLocks:
                 json.dump(vars(owner), stream)
             with self._mutex:
                 self._owners[path] = owner
-            return True
+            if not self._ended.is_set():
+                return True
+            self.release(path)
+        return False
 
     def acquire(self, path: Path, name: str) -> bool:
         """Acquire a lock, waiting for the process that holds it.
 
         Returns:
-            False if `stop` was set before.
+            False if `stop` was set before, or the context has ended.
         """
         announced = False
         while not self.try_acquire(path):
@@ -132,7 +135,7 @@ class TargetLocks:
                     holder = LockOwner.read(path) or "another process"
                     logger.info("%s: waiting, because %s works on it", name, holder)
                     announced = True
-            if self._stop.wait(_POLL_SECONDS):
+            if self._ended.is_set() or self._stop.wait(_POLL_SECONDS):
                 return False
         return True
 

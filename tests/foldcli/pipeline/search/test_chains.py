@@ -17,6 +17,7 @@ from foldcli.pipeline.search.stage import SearchStage
 from foldcli.pipeline.search.stores import CacheStore, ChainStore
 from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
 from foldcli.pipeline.targets.locks import LockOwner, TargetLocks
+from msa.base.errors import InputError
 from msa.hits.hits import Hits
 from msa.hits.search_settings import AlignmentFilter, SearchSettings
 from msa.io.compression import read_bytes
@@ -98,3 +99,48 @@ def test_failed_search_of_a_chain_fails_only_its_complexes(
     assert read_bytes(stored).startswith(f"#31\t2\n>101\n{PROTEIN_A}\n".encode())
     assert "ab_A: the search reached --max-seqs 1" in caplog.text
     assert not list(tmp_path.rglob(".lock"))
+
+
+def test_nothing_is_locked_while_a_batch_is_collected(tmp_path: Path, database: LocalSearcher) -> None:
+    searcher = CountingSearcher(database)
+    stage = SearchStage(searcher, AlignmentSettings(SearchSettings(), AlignmentFilter()), show_progress=False)
+    chains = ChainStore(CacheStore(tmp_path / "cache", stage.request))
+    new, finished = FastaRecord("new", PROTEIN_A), FastaRecord("finished", PROTEIN_B)
+    with TargetLocks(Event()) as locks:
+        search = ChainSearch(stage, chains, locks)
+        assert [result.target for result in search.search_ahead([finished], lambda chain: [chain])] == [
+            finished
+        ]
+        results = search.search_ahead([new, finished], lambda chain: [chain])
+        # the network may work for hours before it takes the next target
+        assert next(results).target == finished
+        assert not list(tmp_path.rglob(".lock"))
+        assert next(results).target == new and searcher.sequences == [PROTEIN_B, PROTEIN_A]
+
+
+def test_overwriting_searches_each_chain_once_more(tmp_path: Path, database: LocalSearcher) -> None:
+    searcher = CountingSearcher(database)
+    stage = SearchStage(searcher, AlignmentSettings(SearchSettings(), AlignmentFilter()), show_progress=False)
+    targets = [FastaRecord("a", PROTEIN_A), FastaRecord("b", PROTEIN_B), FastaRecord("c", PROTEIN_A)]
+    for overwrite, count in ((False, 2), (False, 2), (True, 4)):
+        chains = ChainStore(CacheStore(tmp_path / "cache", stage.request, overwrite))
+        with TargetLocks(Event()) as locks:
+            # batches of one chain, so that the last target comes after the first has been searched
+            results = ChainSearch(stage, chains, locks, 1).search_ahead(targets, lambda chain: [chain])
+            assert sorted(result.target.header for result in results) == ["a", "b", "c"]
+        assert len(searcher.sequences) == count
+
+
+def test_chain_whose_files_others_remove_is_an_invalid_input(tmp_path: Path, database: LocalSearcher) -> None:
+    stage = SearchStage(database, AlignmentSettings(SearchSettings(), AlignmentFilter()), show_progress=False)
+    chains, query = ChainStore(CacheStore(tmp_path / "cache", stage.request)), FastaRecord("q", PROTEIN_A)
+    chains.write(
+        "q", query, TextMaker(stage.settings)(query, next(database.search_many([query], SearchSettings()))[1])
+    )
+    path = chains.store.path("chain", query)
+    path.write_bytes(path.read_bytes()[:-9])
+    # the first target removes the damaged file
+    for reason in ("truncated gzip file; it was removed", "was removed meanwhile"):
+        with pytest.raises(InputError, match=f"{reason}, and the same command|{reason}; the same command"):
+            chains.read(query)
+    assert not chains.is_finished("q", query)

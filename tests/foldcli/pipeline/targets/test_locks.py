@@ -127,3 +127,12 @@ def test_waiting_ends_when_the_run_stops(tmp_path: Path) -> None:
     stop.set()
     thread.join(20)
     assert results == [False]
+
+
+def test_nothing_is_locked_after_the_end(tmp_path: Path) -> None:
+    path = tmp_path / "t" / ".lock"
+    with TargetLocks(Event()) as locks:
+        pass
+    # by a thread of a run that has ended, whose process goes on without renewing locks
+    assert not locks.try_acquire(path) and not locks.acquire(path, "t")
+    assert not path.exists()
