@@ -85,4 +85,4 @@ def test_shared_module_computes_each_block(config: ModelConfig) -> None:
     for index in (1, 0, 1):
         assert shared.load(index)
         assert torch.equal(updated(shared.module), expected[index])
-        shared.find_prepared_tensors()
+        assert shared.is_prepared()
