@@ -116,7 +116,8 @@ class ChainStore:
         """Write a chain's hits and their alignment; the name appears in messages only."""
         self.store.write_file(self._table(query), texts.table + (_CAPPED if texts.capped else ""))
         self.store.write(_CHAIN, query, texts)
-        self._written.add(self.store.path(_CHAIN, query))
+        if self.store.overwrite:
+            self._written.add(self.store.path(_CHAIN, query))
         if texts.capped:
             warn_once(f"{name}: {self._capped_warning()}")
 
