@@ -13,6 +13,8 @@ from model.training.alphafold2.losses import distogram_loss, lddt_ca
 from model.training.alphafold2.network import NetworkOutput, initial_recycled_batch, run_network
 from model.training.data.sampling import Sampler
 from model.training.runtime.execution import Execution
+from model.training.runtime.processes import TrainingProcesses
+from model.training.runtime.settings import Phase
 
 LONG_RANGE = 24  # smallest sequence separation, in residues
 PASSES = 3  # passes of each prediction
@@ -33,26 +35,22 @@ def validate(
     network: AlphaFold,
     sampler: Sampler,
     held_out: HeldOutSet,
-    crop: int,
-    batch: int,
+    phase: Phase,
     execution: Execution,
-    device: torch.device,
-    rank: int = 0,
-    num_processes: int = 1,
-) -> torch.Tensor:
-    """Score predictions of the central crops of chains, without dropout.
+    processes: TrainingProcesses,
+) -> dict[str, float]:
+    """Score predictions of the central crops of chains, without dropout; the processes take batches in turn.
 
-    Crops and batches are those of training, so that functions compiled for training are reused. The process
-    `rank` takes the batches `rank`, `rank + num_processes`, ...
+    Crops and batches are those of training, so that functions compiled for training are reused.
 
     Returns:
-        [scores + 1] float64: the sums over this process's chains of the scores in SCORES' order, and the
-        number of chains.
+        The means of the scores in SCORES.
     """
+    device, crop, batch = processes.device, phase.crop, phase.micro_batch
     sums = torch.zeros(len(SCORES) + 1, dtype=torch.float64, device=device)
     dropout = torch.zeros((), device=device)
     starts = range(0, len(held_out.chains), batch)
-    for start in list(starts)[rank::num_processes]:
+    for start in list(starts)[processes.rank :: processes.count]:
         chains = held_out.chains[start : start + batch]
         padded = np.full(batch, -1)
         padded[: len(chains)] = chains
@@ -65,7 +63,9 @@ def validate(
             recycled = output.recycled
         scores = chain_scores(output, targets)[: len(chains)].double()
         sums += torch.cat([scores.sum(dim=0), scores.new_full((1,), len(chains))])
-    return sums
+    processes.add(sums)
+    *totals, count = sums.tolist()
+    return {name: total / max(count, 1.0) for name, total in zip(SCORES, totals, strict=True)}
 
 
 def chain_scores(output: NetworkOutput, targets: Targets) -> torch.Tensor:
