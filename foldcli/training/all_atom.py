@@ -24,7 +24,7 @@ from model.checkpoints.openfold3 import openfold3_tensors, translate
 from model.errors import DataError
 from model.training.alphafold3.permutation import Crop, Experiment, Molecules
 from model.training.alphafold3.task import AllAtomSample, AllAtomTask, NumberedSample
-from model.training.runtime.checkpoint import FULL_NAME, load_full
+from model.training.runtime.checkpoint import FULL_NAME, load
 from model.training.runtime.parameters import FlatParameters
 from model.training.runtime.processes import TrainingProcesses
 from model.training.runtime.trainer import Trainer
@@ -102,7 +102,7 @@ def package(run: Path, settings: AllAtomRunSettings, folder: Path) -> AllAtomPar
         raise DataError(f"{run / FULL_NAME}: no such checkpoint")
     network = AlphaFold3(settings.network, "reference")
     flat = FlatParameters(network, torch.device("cpu"))
-    load_full(run, flat, {}, settings.network)
+    load(run, flat, {}, settings.network)
     flat.values.copy_(flat.average)
     tensors = openfold3_tensors(network.state_dict())
     config, _ = translate(tensors, run / FULL_NAME)

@@ -46,6 +46,8 @@ OpenRun = Callable[[TrainingProcesses], Trainer[Any]]
 _LOG_EVERY = 10
 # a second SIGINT within this time is taken to be the first one
 _SAME_INTERRUPT_SECONDS = 1.0
+# longest wait for an update, a validation or a checkpoint before a run ends at once
+_SAVE_SECONDS = 10.0
 _SETTINGS = "settings.json"
 # settings on which no step depends
 _WITHOUT_EFFECT = ("workers", "checkpoint_every", "validate_every", "training_data", "licence")
@@ -255,7 +257,7 @@ class _StopSignals:
         is_second = self._interrupted is not None and now - self._interrupted > _SAME_INTERRUPT_SECONDS
         if is_second if is_interrupt else self._trainer.task.is_compiling:
             try:
-                self._trainer.save_before_exit()
+                self._trainer.save(_SAVE_SECONDS)
                 logger.info("stopped at once by a signal; continue with --resume")
             finally:
                 exit_at_once(self.exit_code)

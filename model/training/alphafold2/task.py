@@ -12,7 +12,7 @@ from model.layers.kernels import select_kernels
 from model.training.alphafold2.features import load_tables, make_targets, network_features
 from model.training.alphafold2.losses import mean_terms, total_loss
 from model.training.alphafold2.network import initial_recycled_batch, run_network
-from model.training.alphafold2.validation import HeldOutSet, validate
+from model.training.alphafold2.validation import validate
 from model.training.data.data import ChainSet, Split
 from model.training.data.sampling import MicroBatch, Sampler, load_batches
 from model.training.runtime.execution import Execution, kernels_for_device, make_execution
@@ -65,11 +65,8 @@ class ChainTask:
                 )
         self.sampler = Sampler(chains, split, settings.sampling, settings.seed)
         limit = settings.validation_chains
-        held_out = (
-            HeldOutSet("without_relative", split.without_relative[:limit]),
-            HeldOutSet("distant_template", split.distant_template[:limit]),
-        )
-        self._held_out = tuple(each for each in held_out if len(each.chains))
+        sets = ("without_relative", split.without_relative), ("distant_template", split.distant_template)
+        self._held_out = {name: chosen for name, found in sets if len(chosen := found[:limit])}
 
     def samples(self, step: int) -> Iterator[dict[str, torch.Tensor]]:
         """Start the worker processes that make micro-batches, and return these from a step on."""
@@ -137,8 +134,8 @@ class ChainTask:
         phase, processes = self.settings.phase_at(max(0, step - 1)), self._processes
         with self._compilation(phase, "validation"):
             return {
-                each.name: validate(self.network, self.sampler, each, phase, self._execution, processes)
-                for each in self._held_out
+                name: validate(self.network, self.sampler, held_out, phase, self._execution, processes)
+                for name, held_out in self._held_out.items()
             }
 
     @contextlib.contextmanager

@@ -1,7 +1,5 @@
 """Scores of a network on held-out chains."""
 
-from dataclasses import dataclass
-
 import numpy as np
 import torch
 
@@ -22,19 +20,11 @@ PASSES = 3  # passes of each prediction
 SCORES = ("distogram", "contact_precision", "lddt_ca", "plddt", "plddt_error")
 
 
-@dataclass(frozen=True)
-class HeldOutSet:
-    """Chains to score under one name."""
-
-    name: str
-    chains: np.ndarray
-
-
 @torch.no_grad()
 def validate(
     network: AlphaFold,
     sampler: Sampler,
-    held_out: HeldOutSet,
+    held_out: np.ndarray,
     phase: Phase,
     execution: Execution,
     processes: TrainingProcesses,
@@ -49,9 +39,9 @@ def validate(
     device, crop, batch = processes.device, phase.crop, phase.micro_batch
     sums = torch.zeros(len(SCORES) + 1, dtype=torch.float64, device=device)
     dropout = torch.zeros((), device=device)
-    starts = range(0, len(held_out.chains), batch)
+    starts = range(0, len(held_out), batch)
     for start in list(starts)[processes.rank :: processes.count]:
-        chains = held_out.chains[start : start + batch]
+        chains = held_out[start : start + batch]
         padded = np.full(batch, -1)
         padded[: len(chains)] = chains
         arrays = sampler.held_out_batch(padded, crop)

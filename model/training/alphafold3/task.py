@@ -212,11 +212,7 @@ class AllAtomTask:
             lddt = atom_lddt(output.positions, sample.inputs, targets)[targets.resolved.bool()].mean()
             for name, value in {**terms, "lddt": lddt}.items():
                 sums[name] = sums.get(name, 0.0) + value.item() / samples
-        if processes.count > 1:
-            shared = torch.tensor([*sums.values()], device=processes.device)
-            processes.add(shared)
-            sums = dict(zip(sums, shared.tolist(), strict=True))
-        return {"held_out": sums}
+        return {"held_out": processes.sum(sums)}
 
     def _losses(
         self, numbered: NumberedSample, passes: PassSettings

@@ -98,25 +98,17 @@ def save(
 def load(
     run: Path, flat: FlatParameters, moments: Mapping[str, torch.Tensor], config: Architecture
 ) -> Progress:
-    """Read the full checkpoint of a run, else the portable one; without both, change nothing.
+    """Read a run's full checkpoint, else its portable one, into the buffers; without both, change nothing.
+
+    A full checkpoint without `moments` is read without those.
 
     Raises:
         DataError: it is damaged, or belongs to another network.
     """
-    if (run / FULL_NAME).exists():
-        return load_full(run, flat, moments, config)
-    portable = run / PORTABLE_FOLDER
-    return load_portable_checkpoint(portable, flat, config) if (portable / MANIFEST).exists() else Progress()
-
-
-def load_full(
-    run: Path, flat: FlatParameters, moments: Mapping[str, torch.Tensor], config: Architecture
-) -> Progress:
-    """Read a full checkpoint into the buffers; without `moments`, all but those.
-
-    Raises:
-        DataError: it is damaged, or belongs to another network.
-    """
+    if not (run / FULL_NAME).exists():
+        portable = run / PORTABLE_FOLDER
+        has_one = (portable / MANIFEST).exists()
+        return load_portable_checkpoint(portable, flat, config) if has_one else Progress()
     with _open_full(run) as stream:
         metadata = stream.metadata()
         _check_config(run / FULL_NAME, metadata["config"], config)

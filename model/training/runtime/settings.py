@@ -148,12 +148,7 @@ class RunSettings(ABC):
 
     @abstractmethod
     def rate(self, step: int, moments_from: int = 0) -> float:
-        """Return the learning rate of a step, counted from 0.
-
-        Args:
-            step: the step.
-            moments_from: step at which Adam's moments last started from zero.
-        """
+        """Return the learning rate of a step, counted from 0; Adam's moments started at `moments_from`."""
 
 
 @dataclass(frozen=True)

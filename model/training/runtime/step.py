@@ -137,7 +137,11 @@ class GradientGuard:
             # norms of another phase's losses are not comparable
             self._norms.clear()
             self._phase = phase
-        if not self._is_spike(norm):
+        most = math.inf
+        if len(self._norms) >= MIN_NORMS:
+            most = self._options.spike_factor * statistics.median(self._norms)
+        # an infinite factor of a median of 0 is not a number
+        if math.isfinite(norm) and not norm > most:
             self._skipped = 0
             self._norms.append(norm)
             return False
@@ -148,13 +152,6 @@ class GradientGuard:
                 f"(norm {norm:.3g} at step {step})"
             )
         return True
-
-    def _is_spike(self, norm: float) -> bool:
-        if not math.isfinite(norm):
-            return True
-        if len(self._norms) < MIN_NORMS:
-            return False
-        return norm > self._options.spike_factor * statistics.median(self._norms)
 
 
 @dataclass(frozen=True)

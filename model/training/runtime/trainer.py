@@ -19,8 +19,6 @@ from model.training.runtime.step import GradientGuard, StepGradient, StepPlan, T
 from msa.base.atomic import atomic_write, errors_name
 
 METRICS = "metrics.jsonl"
-# longest time that `save_before_exit` waits for an update or a checkpoint to end
-_LOCK_SECONDS = 10.0
 
 Sample = TypeVar("Sample")
 Scores = dict[str, dict[str, float]]
@@ -202,7 +200,8 @@ class Trainer(Generic[Sample]):
                 adam_step(self.flat, self.moments, rate, step + 1 - progress.moments_from, settings.adam)
                 self.flat.update_average(settings.adam.ema_decay, step + 1)
             self.progress = replace(progress, step=step + 1, samples=progress.samples + settings.batch)
-        means = self._mean_over_processes(sums)
+        count = self.processes.count
+        means = self.processes.sum({name: float(value) / count for name, value in sums.items()})
         seconds = time.monotonic() - begin
         return StepReport(
             step=step + 1,
@@ -217,11 +216,6 @@ class Trainer(Generic[Sample]):
             recycles=plan.recycles,
         )
 
-    def _mean_over_processes(self, terms: Terms) -> dict[str, float]:
-        values = torch.stack(list(terms.values())) / self.processes.count
-        self.processes.add(values)
-        return dict(zip(terms, values.tolist(), strict=True))
-
     def _validate(self) -> Scores | None:
         """Score the averaged parameters; return and write the scores, or None without held-out sets."""
         begin, step = time.monotonic(), self.progress.step
@@ -233,27 +227,20 @@ class Trainer(Generic[Sample]):
         self._write_metrics({"kind": "validation", "step": step, "seconds": seconds, **scores})
         return scores
 
-    def save(self) -> None:
-        """Write a checkpoint; only the first process does."""
-        with self._state_lock:
-            self._write_checkpoint()
+    def save(self, wait: float = -1.0) -> None:
+        """Write a checkpoint of the last step that has ended, from any thread, unless there is one.
 
-    def save_before_exit(self) -> None:
-        """Write a checkpoint of the last step that has ended, from any thread.
-
-        Nothing is written if there is one already, or if a validation uses the parameters.
+        Args:
+            wait: seconds after which nothing is written while an update or a validation uses the parameters;
+                -1 for no limit.
         """
-        if self._state_lock.acquire(timeout=_LOCK_SECONDS):
+        if self.run is not None and self.processes.rank == 0 and self._state_lock.acquire(timeout=wait):
             try:
                 if self.progress.step != self._saved_step:
-                    self._write_checkpoint()
+                    save(self.run, self.flat, self.moments, self.settings.network, self.progress)
+                    self._saved_step = self.progress.step
             finally:
                 self._state_lock.release()
-
-    def _write_checkpoint(self) -> None:
-        if self.run is not None and self.processes.rank == 0:
-            save(self.run, self.flat, self.moments, self.settings.network, self.progress)
-            self._saved_step = self.progress.step
 
     @property
     def _stopping(self) -> bool:

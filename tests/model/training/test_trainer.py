@@ -1,10 +1,7 @@
 """Tests of training runs: steps, resuming, several processes, checkpoints."""
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +15,8 @@ from foldcli.training.settings import read_run_settings
 from model.alphafold2.modules.config import ModelConfig, TemplateConfig, model_config
 from model.alphafold2.network import AlphaFold
 from model.checkpoints.alphafold2 import build_network, expected_shapes, load_folder, parameter_arrays
-from model.errors import ConfigError, DataError, TrainingDiverged
+from model.errors import ConfigError, DataError
+from model.training.alphafold2.task import ChainTask
 from model.training.data.data import ChainSet, Split
 from model.training.data.sampling import TrainingSampleSettings
 from model.training.runtime.checkpoint import FULL_NAME, PORTABLE_FOLDER, averaged_arrays, stored_progress
@@ -249,27 +247,6 @@ def test_loss_falls_on_one_chain(
     assert last["loss"] < 0.9 * first["loss"]
 
 
-def test_step_with_a_gradient_that_is_not_finite_is_skipped(
-    settings: TrainingSettings, chains: ChainSet, split: Split, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    trainer = chain_trainer(settings, chains, split, None, CPU)
-    before = trainer.flat.values.clone()
-    backward = trainer.task.backward
-
-    def spoil(*arguments: object) -> dict[str, torch.Tensor]:
-        terms = backward(*arguments)  # type: ignore[arg-type]
-        trainer.flat.gradients[5] = float("nan")
-        return terms
-
-    monkeypatch.setattr(trainer.task, "backward", spoil)
-    reports = list(trainer.train(max_steps=2))
-    assert all(report.skipped for report in reports)
-    assert torch.equal(trainer.flat.values, before)
-    trainer._guard._skipped = settings.optimizer.max_skipped
-    with pytest.raises(TrainingDiverged):
-        list(trainer.train(max_steps=1))
-
-
 def test_learning_rate_rises_falls_and_rises_again_after_a_restart(settings: TrainingSettings) -> None:
     long = replace(settings, phases=(Phase(steps=1000, micro_batch=2),))
     options = long.optimizer
@@ -280,49 +257,9 @@ def test_learning_rate_rises_falls_and_rises_again_after_a_restart(settings: Tra
     assert restarted == pytest.approx(long.rate(500) / RESTART_WARMUP)
 
 
-TWO_PROCESSES = """
-import pickle, sys
-import torch
-from model.training.runtime.initialization import copy_trained
-from model.training.runtime.processes import TrainingProcesses
-from tests.model.training.runs import chain_trainer
-with open(sys.argv[1], "rb") as stream:
-    settings, chains, split = pickle.load(stream)
-workers = TrainingProcesses.from_environment("cpu")
-torch.set_num_threads(1)
-trainer = chain_trainer(settings, chains, split, None, workers)
-list(trainer.train(max_steps=2))
-if workers.rank == 0:
-    torch.save(trainer.flat.values, sys.argv[2])
-workers.close()
-"""
-
-
-@pytest.mark.slow
-def test_two_processes_train_as_one(
-    settings: TrainingSettings, chains: ChainSet, split: Split, tmp_path: Path, root: Path
+def test_processes_share_the_samples_of_a_step(
+    settings: TrainingSettings, chains: ChainSet, split: Split
 ) -> None:
-    import pickle
-
-    # dropout differs by process, so the comparison is of runs without
-    quiet = replace(settings, phases=(Phase(steps=2, crop=24, micro_batch=2),), validate_every=0)
-    (tmp_path / "job").write_bytes(pickle.dumps((quiet, chains, split)))
-    (tmp_path / "script.py").write_text(TWO_PROCESSES)
-    environment = os.environ | {"PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"}
-    command = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--nproc-per-node",
-        "2",
-        "--master-port",
-        "29617",
-    ]
-    command += [str(tmp_path / "script.py"), str(tmp_path / "job"), str(tmp_path / "values.pt")]
-    subprocess.run(command, check=True, env=environment, cwd=root)
-    values = torch.load(tmp_path / "values.pt")
-    single = chain_trainer(quiet, chains, split, None, CPU)
-    start = single.flat.values.clone()
-    list(single.train(max_steps=2))
-    moved = float((single.flat.values - start).norm())
-    assert float((values - single.flat.values).norm()) < 0.5 * moved
+    tasks = [ChainTask(settings, chains, split, replace(CPU, rank=rank, count=2)) for rank in (0, 1)]
+    parts = [[next(plan).first for _ in range(2)] for plan in (task.plan(3) for task in tasks)]
+    assert parts == [[12, 16], [14, 18]]
