@@ -24,6 +24,7 @@ from foldcli.inputs.screen import Background, find_screen_targets
 from foldcli.inputs.targets import approximate_length
 from foldcli.options.common import value_or_default
 from foldcli.outputs.all_atom.models import ALL_ATOM_MODELS
+from foldcli.outputs.facts import Facts
 from foldcli.outputs.model_files import ModelOrigin, ModelWriter
 from foldcli.outputs.target import TargetRun
 from foldcli.params.openfold3 import (
@@ -366,9 +367,9 @@ class AllAtom(
             templates=sample.templates,
         )
 
-    def describe_size(self, facts: Mapping[str, Any]) -> str:
+    def describe_size(self, facts: Facts) -> str:
         """Return tokens, atoms and rows in words; see `Family.describe_size`."""
-        return f"{facts['residues']} tokens, {facts['atoms']} atoms, {facts['alignment_rows']} alignment rows"
+        return f"{facts.residues} tokens, {facts.atoms} atoms, {facts.alignment_rows} alignment rows"
 
     def plan_heading(
         self, sources: Sequence[AllAtomSource], settings: AllAtomSettings, memory: DeviceMemory

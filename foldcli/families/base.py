@@ -35,6 +35,7 @@ from foldcli.families.reporting import Reporting, SettingsT, SourceT, TargetT
 from foldcli.families.settings import Job, NetworkOptions
 from foldcli.inputs.queries import QuerySources
 from foldcli.inputs.screen import Background
+from foldcli.outputs.facts import Facts, NetworkFacts, RowClusterFacts
 from foldcli.outputs.model_files import RESIDUE_MODELS, ModelOrigin, ModelWriter
 from foldcli.outputs.target import TargetRun
 from model.alphafold2.modules.config import ModelConfig
@@ -240,9 +241,9 @@ class Family(
 
     # jobs
 
-    def input_facts(self, inputs: InputsT, settings: SettingsT) -> dict[str, Any]:
-        """Return facts about the inputs of a target for done.json, beyond those that `inputs` adds."""
-        return {}
+    def row_cluster_facts(self, inputs: InputsT, settings: SettingsT) -> RowClusterFacts | None:
+        """Return the clusters of the rows of a target's alignment; None if the settings use none."""
+        return None
 
     @abstractmethod
     def uses_templates(self, source: SourceT) -> bool:
@@ -252,7 +253,7 @@ class Family(
     def inputs(self, target: TargetRun, features: FeatureServices, with_templates: bool) -> InputsT:
         """Return what the jobs of a locked target have in common, such as its features.
 
-        Called by several threads. Adds the facts of `TargetRun`, and stages files such as NAME.a3m.
+        Called by several threads. Adds facts, see `Facts`, and stages files such as NAME.a3m.
 
         Args:
             target: the target; its chains have been searched.
@@ -298,15 +299,15 @@ class Family(
 
     def network_facts(
         self, source: SourceT, inputs: InputsT, settings: SettingsT, own_templates: bool
-    ) -> dict[str, Any] | None:
-        """Return the facts about network and target for done.json; "note" has them in words.
+    ) -> NetworkFacts | None:
+        """Return the facts about network and target for done.json; `note` has them in words.
 
         The accuracy is named only for inputs like those with which it was measured.
         """
         return None
 
     def describe_network(self, source: SourceT) -> str | None:
-        """Return what holds for all predictions of a network, for the log and as the begin of "note"."""
+        """Return what holds for all predictions of a network, for the log and as the begin of `note`."""
         return None
 
     def sampling(self, job: Job, settings: SettingsT) -> Any:
@@ -367,9 +368,9 @@ class Family(
         """Return device, precision and kernels in words, for the opening line."""
         return f"{memory.device_name()}, {settings.precision}; {settings.kernels} kernels"
 
-    def describe_size(self, facts: Mapping[str, Any]) -> str:
+    def describe_size(self, facts: Facts) -> str:
         """Return the size of a target in words, given its facts, for the line about its result."""
-        return f"{facts['residues']} residues, {facts['alignment_rows']} alignment rows"
+        return f"{facts.residues} residues, {facts.alignment_rows} alignment rows"
 
 
 # a family of which nothing but the protocol is known

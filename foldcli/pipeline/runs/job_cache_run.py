@@ -59,7 +59,7 @@ class JobTask:
             target = TargetRun(TargetFiles(self.name, Path(folder), "default"), self.job)
             family = find_family(self.params)
             was_cached = family.prepare(target, self.features(), self.request, self.seeds)
-        return CachedFeatures(was_cached, target.facts["alignment_rows"], target.facts["residues"])
+        return CachedFeatures(was_cached, target.facts.alignment_rows, target.facts.residues)
 
     @property
     def request(self) -> AlignmentRequest | None:

@@ -275,8 +275,8 @@ def _log_result(target: TargetRun, record: DoneRecord, size: str, untrained: boo
     best = record.ranking[0]
     fields = {
         "target": target.name,
-        "residues": record.facts["residues"],
-        "alignment_rows": record.facts["alignment_rows"],
+        "residues": record.facts.residues,
+        "alignment_rows": record.facts.alignment_rows,
         "plddt": best.plddt,
         "ptm": best.ptm,
         "iptm": best.iptm,

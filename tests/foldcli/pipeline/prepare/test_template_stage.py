@@ -63,7 +63,7 @@ def test_embedded_library_has_relatives_of_trypsin(features: dict[str, np.ndarra
     assert len(templates.hits.templates) == 4
     assert templates.hits.templates[0].identity > 0.3
     assert templates.features["template_aatype"].shape == (4, 223)
-    assert templates.facts()[0]["id"] == templates.hits.templates[0].id
+    assert templates.facts()[0].id == templates.hits.templates[0].id
     assert not list(tmp_path.iterdir())
 
 
