@@ -126,7 +126,7 @@ class TemplateStage:
         dated = self.library is None or self.library.manifest.dated_chains > 0
         return self.settings.max_template_date is not None and not dated
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         """Return everything that templates depend on; the number of threads is not part of it."""
         settings = {name: value for name, value in asdict(self.settings).items() if name != "threads"}
         # JSON has no infinity

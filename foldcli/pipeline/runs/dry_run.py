@@ -191,7 +191,7 @@ def estimator(predictor: "Predictor", identities: TargetIdentities) -> Callable[
 
 def database_heading(db: str, database: TargetDatabase | None) -> PlanHeading:
     """Return the plan's heading about the database, which is None if it would have to be built first."""
-    values: dict[str, Any] = {"path": db, "exists": database is not None}
+    values: dict[str, object] = {"path": db, "exists": database is not None}
     if database is None:
         line = f"database: {db}, which would be built first; finished targets are not known before that"
         return PlanHeading(line, "database", values)
