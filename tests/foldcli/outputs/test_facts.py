@@ -2,10 +2,13 @@
 
 import json
 import pickle
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from foldcli.outputs import facts as facts_module
 from foldcli.outputs.facts import Facts
 from msa.base.json_files import to_record
 
@@ -64,3 +67,12 @@ def test_known_facts_replace_others() -> None:
     facts = Facts(device="cpu", residues=4, chains=1, atoms=9)
     known = Facts(residues=5, paired_rows=0)
     assert facts.updated(known) == Facts(device="cpu", residues=5, chains=1, atoms=9, paired_rows=0)
+
+
+def test_docs_name_every_key(root: Path) -> None:
+    text = (root / "docs/outputs.md").read_text()
+    section = text[text.index("| fact |") : text.index("## Finished results")]
+    kinds = [kind for kind in vars(facts_module).values() if isinstance(kind, msgspec.StructMeta)]
+    assert len(kinds) == 7
+    missing = [name for kind in kinds for name in kind.__struct_fields__ if f"`{name}`" not in section]
+    assert not missing
