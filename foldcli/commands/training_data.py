@@ -8,13 +8,14 @@ from click.core import ParameterSource
 
 from foldcli.inputs.shard import Shard
 from foldcli.options import common as options
+from foldcli.options.command import GroupedCommand
 
 # options of chains with alignments, and of whole complexes
 _OF_CHAINS = ("db", "held_out", "seed", "device", "threads", "overwrite")
 _OF_MOLECULES = ("max_tokens", "max_release_date", "clusters", "shard")
 
 
-@click.command("training-data")
+@click.command("training-data", cls=GroupedCommand)
 @click.argument("structures", nargs=-1, required=True, type=options.PathType(), metavar="STRUCTURES...")
 @click.option(
     "-o",

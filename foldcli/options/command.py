@@ -1,11 +1,12 @@
 """A click command that shows its options in groups, and names replacements of options it does not have."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import click
 
-from foldcli.options.common import Command
+from foldcli.errors import OptionError
+from foldcli.options.common import Command, given_options
 
 _GROUP = "help_group"
 # key of the context of a command whose help lists all options
@@ -151,3 +152,69 @@ class GroupedCommand(click.Command):
             if (replacement := self._replacements.get(error.option_name)) is None:
                 raise
             raise click.UsageError(f"{error.option_name}: {replacement}", ctx) from error
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command.
+
+        Raises:
+            click.UsageError: an option cannot be used; shown with the usage of this command.
+        """
+        try:
+            return super().invoke(ctx)
+        except OptionError as error:
+            raise click.UsageError(str(error), ctx) from error
+
+
+def values_by_parameter(
+    command: click.Command, options: Mapping[str, Any], refused: Collection[str]
+) -> dict[str, Any]:
+    """Return the values of parameters, not checked yet, from Python values.
+
+    Args:
+        command: the command.
+        options: values by option, without dashes, such as num_models=1; None selects the default.
+        refused: names of parameters that cannot be given.
+
+    Raises:
+        TypeError: there is no such option.
+        ValueError: an option has no value.
+    """
+    values = {}
+    for name, value in options.items():
+        option = f"--{name.replace('_', '-')}"
+        known = (each for each in command.params if option in each.opts and each.name not in refused)
+        if not isinstance(parameter := next(known, None), click.Option):
+            raise TypeError(f"no option {name!r}; `foldcli {command.name} --help-all` lists them")
+        if value is not None and (value is not False or parameter.secondary_opts):
+            values[str(parameter.name)] = _unparsed(parameter, value)
+    return values
+
+
+def _unparsed(option: click.Option, value: Any) -> Any:
+    """Return a Python value as an option's type takes it: numbers are text, so that 0.5 is not cut to 0."""
+    if value is True:
+        if not (option.is_flag or isinstance(option.flag_value, str)):
+            raise OptionError(f"{option.opts[0]} requires a value")
+        return option.flag_value if isinstance(option.flag_value, str) else option.flag_value is not False
+    values = [str(each) for each in (value if isinstance(value, list | tuple) else [value])]
+    return values if option.multiple else ",".join(values)
+
+
+def parse_values(
+    command: click.Command, inputs: Sequence[str], values: Mapping[str, Any]
+) -> tuple[dict[str, Any], set[str]]:
+    """Return the checked values of all parameters of a command, and the names of those given.
+
+    Args:
+        command: the command.
+        inputs: its arguments.
+        values: see `values_by_parameter`.
+
+    Raises:
+        OptionError: a value cannot be used.
+    """
+    try:
+        context = command.make_context(command.name, ["--", *inputs], default_map=dict(values))
+    except click.UsageError as error:
+        raise OptionError(error.format_message()) from error
+    return context.params, given_options(context)
