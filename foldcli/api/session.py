@@ -17,7 +17,7 @@ from foldcli.errors import NotRelaxed, NotReported, SomeTargetsFailed, TargetFai
 from foldcli.inputs.failures import Failures
 from foldcli.inputs.queries import QuerySources, read_named_queries
 from foldcli.logs import logger
-from foldcli.options.command import parse_values, values_by_parameter
+from foldcli.options.command import parse_python_values
 from foldcli.paths import default_feature_cache
 from foldcli.pipeline.runs.prediction import fold_targets, run_predictions
 from foldcli.pipeline.runs.request import PredictionRequest
@@ -34,8 +34,8 @@ T = TypeVar("T")
 Queries: TypeAlias = "Mapping[str, str] | str | os.PathLike[str] | Iterable[str | os.PathLike[str]]"
 """Sequences by name, with ":" between the chains of a complex; or a file or files as for `foldcli fold`."""
 
-# options of the command that have no meaning here, or are arguments of the methods
-_NO_OPTIONS = {"queries", "out", "databases", "quiet", "verbose", "log_json", "dry_run", "as_json"}
+# options of the command that have no meaning here
+_ABSENT = dict.fromkeys(("quiet", "verbose", "log_json", "dry_run", "as_json"), False)
 
 
 class Session:
@@ -62,8 +62,7 @@ class Session:
         if not logger.handlers:
             logger.addHandler(logging.NullHandler())
         databases = [] if db is None else [db] if isinstance(db, str | os.PathLike) else list(db)
-        self._options = values_by_parameter(command, options, _NO_OPTIONS)
-        self._options["databases"] = [os.fspath(path) for path in databases]
+        self._options, self._databases = options, [os.fspath(path) for path in databases]
         self._values(["-"], Path())
         self.close()
 
@@ -163,8 +162,9 @@ class Session:
             return _run(run, names, lambda name: predictions_of(request.output.files(name), owner))
 
     def _values(self, paths: list[str], folder: Path) -> tuple[dict[str, Any], set[str]]:
-        """Return the values of the command's parameters, and the names of those given; see `parse_values`."""
-        return parse_values(command, paths, self._options | {"out": str(folder)})
+        """Return the values of the command's parameters, and the names of those given."""
+        fixed = _ABSENT | {"databases": self._databases, "out": str(folder)}
+        return parse_python_values(command, paths, self._options, fixed)
 
 
 def search(

@@ -90,4 +90,4 @@ def command(inputs: tuple[str, ...], **option_values: Any) -> None:
 
     if option_values["as_json"] and not option_values["dry_run"]:
         raise click.UsageError("--json needs --dry-run.")
-    run_cache_features(inputs, option_values, options.given_options(click.get_current_context()))
+    run_cache_features(inputs, option_values, options.given_options())

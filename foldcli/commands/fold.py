@@ -87,6 +87,5 @@ def command(queries: tuple[str, ...], rna_db: str | None, **option_values: Any) 
     from foldcli.pipeline.runs.prediction import fold_targets, run_predictions
     from foldcli.pipeline.runs.request import PredictionRequest
 
-    given = options.given_options(click.get_current_context())
-    request = PredictionRequest.from_options(option_values, given)
+    request = PredictionRequest.from_options(option_values, options.given_options())
     return run_predictions(request, fold_targets(request, queries, rna_db))

@@ -76,6 +76,5 @@ def command(targets: tuple[str, ...], all_cached: bool, **option_values: Any) ->
     from foldcli.pipeline.runs.prediction import predict_targets, run_predictions
     from foldcli.pipeline.runs.request import PredictionRequest
 
-    given = options.given_options(click.get_current_context())
-    request = PredictionRequest.from_options(option_values, given, searches=False)
+    request = PredictionRequest.from_options(option_values, options.given_options(), searches=False)
     return run_predictions(request, predict_targets(request, targets, all_cached))

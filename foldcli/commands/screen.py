@@ -56,7 +56,6 @@ def command(
     from foldcli.pipeline.runs.prediction import run_predictions, screen_targets
     from foldcli.pipeline.runs.request import PredictionRequest
 
-    given = options.given_options(click.get_current_context())
-    request = PredictionRequest.from_options(option_values, given)
+    request = PredictionRequest.from_options(option_values, options.given_options())
     drawn = None if background is None else Background(background, option_values["random_seed"] or 0)
     return run_predictions(request, screen_targets(request, files, pairs, drawn))

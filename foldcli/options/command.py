@@ -1,6 +1,6 @@
 """A click command that shows its options in groups, and names replacements of options it does not have."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import click
@@ -165,29 +165,34 @@ class GroupedCommand(click.Command):
             raise click.UsageError(str(error), ctx) from error
 
 
-def values_by_parameter(
-    command: click.Command, options: Mapping[str, Any], refused: Collection[str]
-) -> dict[str, Any]:
-    """Return the values of parameters, not checked yet, from Python values.
+def parse_python_values(
+    command: click.Command, inputs: Sequence[str], options: Mapping[str, Any], fixed: Mapping[str, Any]
+) -> tuple[dict[str, Any], set[str]]:
+    """Return the values of all parameters of a command, and the names of the given ones, from Python values.
 
     Args:
         command: the command.
+        inputs: its arguments.
         options: values by option, without dashes, such as num_models=1; None selects the default.
-        refused: names of parameters that cannot be given.
+        fixed: values by parameter; `options` cannot have them.
 
     Raises:
         TypeError: there is no such option.
-        ValueError: an option has no value.
+        OptionError: an option has no such value.
     """
-    values = {}
+    values = dict(fixed)
     for name, value in options.items():
         option = f"--{name.replace('_', '-')}"
-        known = (each for each in command.params if option in each.opts and each.name not in refused)
+        known = (each for each in command.params if option in each.opts and each.name not in fixed)
         if not isinstance(parameter := next(known, None), click.Option):
             raise TypeError(f"no option {name!r}; `foldcli {command.name} --help-all` lists them")
         if value is not None and (value is not False or parameter.secondary_opts):
             values[str(parameter.name)] = _unparsed(parameter, value)
-    return values
+    try:
+        context = command.make_context(command.name, ["--", *inputs], default_map=values)
+    except click.UsageError as error:
+        raise OptionError(error.format_message()) from error
+    return context.params, given_options(context)
 
 
 def _unparsed(option: click.Option, value: Any) -> Any:
@@ -198,23 +203,3 @@ def _unparsed(option: click.Option, value: Any) -> Any:
         return option.flag_value if isinstance(option.flag_value, str) else option.flag_value is not False
     values = [str(each) for each in (value if isinstance(value, list | tuple) else [value])]
     return values if option.multiple else ",".join(values)
-
-
-def parse_values(
-    command: click.Command, inputs: Sequence[str], values: Mapping[str, Any]
-) -> tuple[dict[str, Any], set[str]]:
-    """Return the checked values of all parameters of a command, and the names of those given.
-
-    Args:
-        command: the command.
-        inputs: its arguments.
-        values: see `values_by_parameter`.
-
-    Raises:
-        OptionError: a value cannot be used.
-    """
-    try:
-        context = command.make_context(command.name, ["--", *inputs], default_map=dict(values))
-    except click.UsageError as error:
-        raise OptionError(error.format_message()) from error
-    return context.params, given_options(context)

@@ -130,9 +130,9 @@ device_type = _DeviceType("auto|cpu|cuda[:N,…]", _parse_device)
 size_type = ParsedType("SIZE", parse_size)
 
 
-def given_options(context: click.Context) -> set[str]:
-    """Return the names of the options and arguments that the user gave."""
-    default = click.core.ParameterSource.DEFAULT
+def given_options(context: click.Context | None = None) -> set[str]:
+    """Return the names of the options and arguments that the user gave, by default those of this command."""
+    context, default = context or click.get_current_context(), click.core.ParameterSource.DEFAULT
     return {name for name in context.params if context.get_parameter_source(name) is not default}
 
 

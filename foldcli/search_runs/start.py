@@ -78,7 +78,7 @@ def run_search(
     run = SearchRun(
         readers,
         settings,
-        _exact_opener(db) if values["exact"] else _searcher_opener(values, db, started),
+        _searcher_opener(values, db, started),
         values["shard"],
         values["save_profile"],
         values["overwrite"],
@@ -239,26 +239,14 @@ def _check_jobs(values: Mapping[str, Any], given: Collection[str]) -> None:
         raise OptionError(f"--format {kind} cannot be combined with {option}.")
 
 
-def _exact_opener(db: str) -> "Callable[[], Searcher]":
-    """Return a function that opens the database for an exact search."""
-
-    def open_database() -> "Searcher":
-        return ExactSearcher(DatabaseSource(db, "cpu").open())
-
-    return open_database
-
-
 def _searcher_opener(
     values: Mapping[str, Any], db: str, started: "GpuProcess | None"
 ) -> "Callable[[], Searcher]":
     """Return a function that opens the database, or connects to a server."""
-
-    def connect() -> "Searcher":
-        return RemoteSearcher(values["server"])
-
-    def open_database() -> "Searcher":
-        others, molecule = values["databases"][1:], values["molecule"]
-        both = molecule == RNA and values["strand"] == "both"
-        return open_joined(DatabaseSource(db, values["device"], others, started, molecule, both))
-
-    return open_database if values["server"] is None else connect
+    if values["exact"]:
+        return lambda: ExactSearcher(DatabaseSource(db, "cpu").open())
+    if values["server"] is not None:
+        return lambda: RemoteSearcher(values["server"])
+    others, molecule = values["databases"][1:], values["molecule"]
+    both = molecule == RNA and values["strand"] == "both"
+    return lambda: open_joined(DatabaseSource(db, values["device"], others, started, molecule, both))

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from foldcli.errors import OptionError
 from foldcli.families.settings import NetworkOptions
 from foldcli.logs import logger
 from model.parallel.rank_assignment import RankAssignment
@@ -41,7 +40,7 @@ class Processes:
 
         Args:
             options: options of the network.
-            assignment: the rank that torchrun has assigned to this process, or None.
+            assignment: the first rank if torchrun has started several, else None.
             num_targets: number of targets.
             threads: value of `--threads`.
             has_work: whether a target is not finished.
@@ -57,41 +56,12 @@ class Processes:
             )  # fmt: skip
         worker_devices = devices[: min(len(devices) // ranks, num_targets) * ranks] if in_workers else ()
         starts_ranks = ranks > 1 and assignment is None and not (dry_run or in_workers)
-        # other ranks get their features from the first one
-        samples = has_work and (assignment is None or assignment.rank == 0)
-        sampling = sampling_processes(options.device, len(worker_devices) // ranks) if samples else 0
+        sampling = sampling_processes(options.device, len(worker_devices) // ranks) if has_work else 0
         return cls(in_workers, worker_devices, threads if starts_ranks else None, sampling)
 
 
-def number_of_ranks(gpus_per_target: int, assignment: RankAssignment | None, unshared: str | None) -> int:
-    """Return the number of processes that predict each target together.
-
-    Args:
-        gpus_per_target: value of the option.
-        assignment: the rank that torchrun has assigned to this process, or None.
-        unshared: see `foldcli.families.base.Family`.
-
-    Raises:
-        OptionError: torchrun has started another number of processes, or there is no network to run.
-    """
-    if assignment is not None and gpus_per_target not in (1, assignment.size):
-        raise OptionError(
-            f"--gpus-per-target {gpus_per_target}: torchrun has started {assignment.size} processes."
-        )
-    ranks = gpus_per_target if assignment is None else assignment.size
-    if ranks > 1 and unshared is not None:
-        raise OptionError(unshared)
-    return ranks
-
-
 def predicts_in_workers(devices: int, ranks: int, assignment: RankAssignment | None) -> bool:
-    """Return True if there are enough devices for several targets at a time, each in worker processes.
-
-    Args:
-        devices: number of devices that `--device` lists.
-        ranks: result of `number_of_ranks`.
-        assignment: the rank that torchrun has assigned to this process, or None.
-    """
+    """Return True if there are enough devices for several targets at a time, each in worker processes."""
     return devices > 1 and (ranks == 1 or (assignment is None and devices >= 2 * ranks))
 
 

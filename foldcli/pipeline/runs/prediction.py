@@ -29,7 +29,6 @@ from foldcli.pipeline.search.rna import RnaSearch
 from foldcli.pipeline.search.stage import SearchStage
 from foldcli.pipeline.targets.alignment_request import AlignmentRequest
 from foldcli.pipeline.targets.identity import TargetIdentities
-from foldcli.pipeline.targets.settings import OutputSettings
 from foldcli.progress import Report
 
 if TYPE_CHECKING:
@@ -145,7 +144,8 @@ def _predict(
         kept: what a session keeps; None in a command.
     """
     kinds = request.family.kinds(request.network, [target for _, target in targets])
-    has_work = not (request.dry_run or _are_finished(targets, request.output))
+    are_finished = all(request.output.files(name).path("done").exists() for name, _ in targets)
+    has_work = not (request.dry_run or are_finished)
     processes = Processes.choose(
         request.network, request.assignment, num_selected, request.threads, has_work, request.dry_run
     )
@@ -167,11 +167,6 @@ def _predict(
 
         make_writable_folder(request.output.folder)
         run_targets(targets, settings, failures, request.as_json)
-
-
-def _are_finished(targets: Sequence[tuple[str, TargetInput]], output: OutputSettings) -> bool:
-    """Return True if all targets have results."""
-    return all(output.files(name).path("done").exists() for name, _ in targets)
 
 
 def _start_search(

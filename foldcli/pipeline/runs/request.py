@@ -8,7 +8,6 @@ from foldcli.errors import OptionError
 from foldcli.families.base import AnyFamily
 from foldcli.families.registry import find_family, with_params
 from foldcli.families.settings import NetworkOptions
-from foldcli.pipeline.network.processes import number_of_ranks
 from foldcli.pipeline.search.options import SearchOptions
 from foldcli.pipeline.targets.defaults import with_default_method
 from foldcli.pipeline.targets.settings import FeatureSettings, OutputSettings, TemplateOptions
@@ -90,8 +89,14 @@ class PredictionRequest:
 
 def _network_options(values: dict[str, Any], assignment: RankAssignment | None) -> NetworkOptions:
     """Return the options of the network, with the settings of the family that `--params` names."""
-    params = values["params"]
-    ranks = number_of_ranks(values["gpus_per_target"], assignment, find_family(params).unshared)
+    params, ranks = values["params"], values["gpus_per_target"]
+    family = find_family(params)
+    if assignment is not None:
+        if ranks not in (1, assignment.size):
+            raise OptionError(f"--gpus-per-target {ranks}: torchrun has started {assignment.size} processes.")
+        ranks = assignment.size
+    if ranks > 1 and family.unshared is not None:
+        raise OptionError(family.unshared)
     if ranks > 1 and values["dropout"]:
         raise OptionError("--dropout: several GPUs cannot predict a target together with it")
     return with_params(NetworkOptions.from_options(values | {"gpus_per_target": ranks}), params)

@@ -52,21 +52,18 @@ class AlignmentSettings:
         if options["fast"] and options["num_iterations"] is not None:
             raise OptionError("--fast is one iteration: it cannot be combined with --num-iterations.")
         num_iterations = 1 if options["fast"] else options["num_iterations"]
+        copied_options = "min_ungapped_score", "min_seq_id", "coverage", "cov_mode", "e_profile"
         try:
             search = SearchSettings(
+                **{name: options[name] for name in copied_options},
                 evalue=value_or_default(options["evalue"], defaults.evalue),
                 max_seqs=value_or_default(options["max_seqs"], defaults.max_seqs),
-                min_ungapped_score=options["min_ungapped_score"],
                 matrix=matrix,
                 gap_open=options["gap_open"] or gap_open,
                 gap_extend=options["gap_extend"] or gap_extend,
                 profile_gap_open=options["gap_open"] or profile_gap_open,
                 comp_bias_corr=bool(options["comp_bias_corr"]),
-                min_seq_id=options["min_seq_id"],
-                coverage=options["coverage"],
-                cov_mode=options["cov_mode"],
                 num_iterations=value_or_default(num_iterations, defaults.num_iterations),
-                e_profile=options["e_profile"],
                 threads=threads,
             )
         except InputError as error:
