@@ -22,7 +22,6 @@ from foldcli.inputs.molecules.prepared import Preparation, PreparedJob, find_pre
 from foldcli.inputs.queries import QuerySources
 from foldcli.inputs.screen import Background, find_screen_targets
 from foldcli.inputs.targets import approximate_length
-from foldcli.options.common import value_or_default
 from foldcli.outputs.all_atom.models import ALL_ATOM_MODELS
 from foldcli.outputs.facts import Facts
 from foldcli.outputs.model_files import ModelOrigin, ModelWriter
@@ -37,6 +36,7 @@ from foldcli.params.openfold3 import (
     is_all_atom,
     openfold3_folder,
 )
+from foldcli.values import value_or_default
 from model.alphafold3.config import DEEPMIND
 from model.prediction import Prediction
 from msa.base.digests import file_sha256
@@ -152,7 +152,7 @@ class AllAtom(
         """Refuse the options of AlphaFold2's networks; see `Family.check_options`.
 
         Raises:
-            click.UsageError: names the first such option.
+            OptionError: names the first such option.
             MissingError: the libraries of chemistry are not installed.
         """
         reason = "all-atom networks have no such option"

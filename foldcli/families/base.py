@@ -27,9 +27,8 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypeVar
 
-import click
-
 from features.templates.library.settings import TemplateSettings
+from foldcli.errors import OptionError
 from foldcli.families.protocols import AlignmentIdentity, DeviceMemory, FeatureServices, Network
 from foldcli.families.reporting import Reporting, SettingsT, SourceT, TargetT
 from foldcli.families.settings import Job, NetworkOptions
@@ -52,10 +51,10 @@ Draw: TypeAlias = Callable[..., SampleT] | None
 
 
 def refuse_options(names: Sequence[str], given: Collection[str], reason: str) -> None:
-    """Raise click.UsageError for the first of these options, by parameter names, that the user gave."""
+    """Raise OptionError for the first of these options, by parameter names, that the user gave."""
     if name := next((name for name in names if name in given), None):
         ending = "-representations" if name in ("save_single", "save_pair") else ""
-        raise click.UsageError(f"--{name.replace('_', '-')}{ending}: {reason}")
+        raise OptionError(f"--{name.replace('_', '-')}{ending}: {reason}")
 
 
 class Family(
@@ -112,7 +111,7 @@ class Family(
         """Check that a run uses no option that this family does not have: here those of all-atom networks.
 
         Raises:
-            click.UsageError: names the first such option.
+            OptionError: names the first such option.
         """
         reason = "only all-atom networks have it (--params openfold3)"
         refuse_options(("num_diffusion_samples", "num_diffusion_steps"), given, reason)
@@ -172,7 +171,7 @@ class Family(
         self, inputs: Sequence[str], all_cached: bool, cache: Path, failures: "Failures"
     ) -> list[tuple[str, TargetT]]:
         """Return names and targets of `foldcli predict`; see `inputs.targets.find_predict_targets`."""
-        raise click.UsageError(f"`foldcli predict` has no inputs for {self.name} networks")
+        raise OptionError(f"`foldcli predict` has no inputs for {self.name} networks")
 
     def read_screen(
         self, sources: QuerySources, pairs: str | None, failures: "Failures", background: Background | None
@@ -185,7 +184,7 @@ class Family(
             failures: receives what cannot be read.
             background: the pairs to draw in addition; None for none.
         """
-        raise click.UsageError(f"`foldcli screen` has no inputs for {self.name} networks")
+        raise OptionError(f"`foldcli screen` has no inputs for {self.name} networks")
 
     @abstractmethod
     def accepts(self, target: Any, source: SourceT) -> str | None:

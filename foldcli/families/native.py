@@ -15,10 +15,10 @@ from foldcli.families.protocols import Templates
 from foldcli.families.reporting import ParametersFinding
 from foldcli.families.settings import NetworkOptions, PredictSettings
 from foldcli.inputs.targets import is_complex
-from foldcli.options.common import value_or_default
 from foldcli.outputs.facts import NetworkFacts
 from foldcli.outputs.network_note import describe_network, network_facts
 from foldcli.params.parameters import ParameterSource, find_parameters, network_folder
+from foldcli.values import value_or_default
 from model.alphafold2.modules.config import ModelConfig
 from model.checkpoints.network_folder import NetworkManifest, read_weights_file
 

@@ -9,8 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import click
-
+from foldcli.errors import OptionError
 from foldcli.families.base import AnyFamily
 from foldcli.families.registry import find_family
 from foldcli.families.settings import JobSettings
@@ -110,11 +109,11 @@ class JobCacheRun(CacheRun[object]):
         """Check that there is a database if a job needs a search.
 
         Raises:
-            click.UsageError: there is none.
+            OptionError: there is none.
         """
         name = next((name for name, job in targets if self.family.is_searched(job)), None)
         if self.database is None and name is not None:
-            raise click.UsageError(
+            raise OptionError(
                 f"{name} has proteins without an alignment, which need a search: give a database with --db"
             )
 

@@ -5,7 +5,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from foldcli.options.common import parse_size
+from foldcli.values import parse_size
 from msa.base.errors import InputError
 from msa.base.hardware import gpu_numbers, has_nvidia_hardware
 from msa.gpu.device.opening import open_in_background

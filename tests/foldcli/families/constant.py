@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import click
 import numpy as np
 
 from features.templates.library.settings import TemplateSettings
+from foldcli.errors import OptionError
 from foldcli.families.base import Family
 from foldcli.families.protocols import AlignmentIdentity, DeviceMemory, FeatureServices, NetworkJob
 from foldcli.families.reporting import Estimate, PlanHeading
@@ -114,7 +114,7 @@ class Constant(Family[Assembly, ConstantSource, list[int], Sample, ConstantSetti
     def check_options(self, values: Mapping[str, Any], given: Collection[str]) -> None:
         """Refuse --num-relax."""
         if "num_relax" in given:
-            raise click.UsageError("--num-relax: --params constant has nothing to relax.")
+            raise OptionError("--num-relax: --params constant has nothing to relax.")
 
     def settings(self, options: NetworkOptions) -> ConstantSettings:
         """Return the settings with the steps of --num-recycle."""
