@@ -18,7 +18,7 @@ from rdkit.Chem import rdDistGeom
 
 from features.chemistry.components import Component
 from features.chemistry.molecules import InvalidMolecule, build_molecule, without_hydrogens
-from msa.base.threads import run_in_threads
+from msa.base.cpu_kernels.threads import run_in_threads
 
 Source = Literal["rdkit", "ideal", "model", "none"]
 

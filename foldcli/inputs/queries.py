@@ -49,8 +49,8 @@ from msa.io.molecules import DeclaredMolecule, declared_molecule, declares_other
 from msa.mmseqs.files import is_mmseqs
 from msa.mmseqs.records import read_mmseqs_queries
 from msa.profile.matrices import BLOSUM62, RNA
+from msa.profile.profile_archive import is_profile_archive, parse_profiles, read_profiles
 from msa.profile.pssm import ProfileQuery
-from msa.profile.saved import is_profile_archive, parse_profiles, read_profiles
 
 if TYPE_CHECKING:
     from foldcli.inputs.failures import Failures

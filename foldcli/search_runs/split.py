@@ -29,7 +29,7 @@ from msa.hits.search_settings import AlignmentFilter, SearchSettings
 from msa.io.fasta import FastaRecord
 from msa.profile.pssm import ProfileQuery
 from msa.search.database_search import check_query
-from msa.search.split.files import PartHitsFile, PartHitsWriter, describe_queries
+from msa.search.split.hit_files import PartHitsFile, PartHitsWriter, describe_queries
 from msa.search.split.merge import PartHits, merge_hits
 from msa.search.split.part_search import ReadParts
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from msa.alphabet import GAP, LETTER_BITS, decode
-from msa.base.jit import kernel
+from msa.base.cpu_kernels.jit import kernel
 from msa.hits.hits import OPERATIONS, Hits
 
 _MATCH, _INSERTION = OPERATIONS.index("M"), OPERATIONS.index("I")

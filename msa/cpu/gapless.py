@@ -36,9 +36,9 @@ from numba.core.typing.templates import Signature
 from numba.extending import intrinsic
 
 from msa.alphabet import LETTER_BITS, LETTERS, MASK_BIT, X
-from msa.base.jit import kernel
+from msa.base.cpu_kernels.jit import kernel
+from msa.base.cpu_kernels.threads import chunks_of_equal_work, run_in_threads
 from msa.base.progress import Progress
-from msa.base.threads import chunks_of_equal_work, run_in_threads
 from msa.cpu.simd import (
     I64,
     Vectors,

@@ -38,9 +38,9 @@ from numba.extending import intrinsic
 
 from cuda.alignment import AlignmentPaths
 from msa.alphabet import LETTER_BITS, X
-from msa.base.jit import kernel
+from msa.base.cpu_kernels.jit import kernel
+from msa.base.cpu_kernels.threads import chunks_of_equal_work, run_in_threads
 from msa.base.progress import Progress
-from msa.base.threads import chunks_of_equal_work, run_in_threads
 from msa.cpu.simd import I64, Vectors, array_address, striped_profile, vector_lanes
 from msa.database.sequence_arrays import SequenceArrays
 

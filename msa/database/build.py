@@ -17,11 +17,11 @@ from typing import Any, Literal, Protocol
 import numpy as np
 
 from msa.alphabet import LETTER_BITS, decode, encode
+from msa.base.atomic_folders import check_output, publish, temporary_folder
 from msa.base.digests import file_sha256
 from msa.base.errors import InputError, MissingError
 from msa.base.json_files import to_record
 from msa.base.progress import Progress
-from msa.database.build_files import check_output, publish, temporary_folder
 from msa.database.clusters import ClusterBuilder
 from msa.database.database import TargetDatabase
 from msa.database.length_sort import LengthSorter

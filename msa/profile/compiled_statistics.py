@@ -2,7 +2,7 @@
 
 import math
 
-from msa.base.jit import kernel
+from msa.base.cpu_kernels.jit import kernel
 
 _ROOT_OF_2, _ROOT_OF_2_PI = math.sqrt(2.0), math.sqrt(2.0 * math.pi)
 

@@ -43,8 +43,8 @@ from msa.base.errors import InputError
 from msa.io.compression import read_bytes
 from msa.io.fasta import FastaRecord, UnsupportedRecord, first_word
 from msa.mmseqs.files import is_mmseqs
+from msa.profile.profile_archive import is_profile_archive
 from msa.profile.pssm import ProfileQuery
-from msa.profile.saved import is_profile_archive
 
 _JOB_SUFFIXES = (*FASTA_SUFFIXES, ".json", ".yaml", ".yml")
 _NO_PROFILES = "a saved profile is no job: give a sequence or an alignment"

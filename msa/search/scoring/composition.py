@@ -15,8 +15,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from msa.alphabet import LETTER_BITS, LETTERS, STANDARD
-from msa.base.jit import kernel
-from msa.base.threads import chunks_of_equal_work
+from msa.base.cpu_kernels.jit import kernel
+from msa.base.cpu_kernels.threads import chunks_of_equal_work
 from msa.database.database import TargetDatabase
 from msa.database.sequence_arrays import SequenceArrays
 from msa.profile.gumbel import GUMBEL_TABLES

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from msa.base.threads import chunks_of_equal_work, run_in_threads
+from msa.base.cpu_kernels.threads import chunks_of_equal_work, run_in_threads
 from msa.database.sequence_arrays import SequenceArrays
 from msa.engines.pair_statistics import PairStatistics
 from msa.profile.context import context_model

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from msa.base.errors import InputError, MissingError
-from msa.base.interpreter import drive_gpu
 from msa.base.services.requests import Requests
+from msa.base.switch_interval import shorten_switch_interval
 from msa.database.database import TargetDatabase
 from msa.database.manifest import DatabaseManifest
 from msa.engines.engine import Candidates, EngineRequest
@@ -39,7 +39,7 @@ class ScoringHandler:
     """
 
     def __init__(self, report: Callable[..., None], gpu: int, descriptor: int) -> None:
-        drive_gpu()
+        shorten_switch_interval()
         requests = Requests(socket.socket(fileno=descriptor), partial(process_ended, gpu))
         requests.receive_in_background("alignments")
         self._aligner = _Aligner(requests.request)

@@ -16,7 +16,7 @@ from msa.hits.filtered_targets import FilteredTargets
 from msa.hits.hits import Hits
 from msa.hits.search_settings import AlignmentFilter, SearchSettings
 from msa.io.fasta import FastaRecord
-from msa.search.split.files import PartHitsWriter
+from msa.search.split.hit_files import PartHitsWriter
 from msa.search.split.merge import PartHits
 
 QUERY = FastaRecord("q", "ACDEF")

@@ -18,7 +18,7 @@ from foldcli.pipeline.network.preloading import start_preloading
 from foldcli.pipeline.network.start import Processes, start
 from foldcli.pipeline.prepare.sampling_process import prepare_features
 from msa.alignments.files import parse_alignment
-from msa.base.jit import kernel
+from msa.base.cpu_kernels.jit import kernel
 from tests.networks import tiny_parameters
 
 

@@ -20,7 +20,7 @@ from msa.io.fasta import FastaRecord
 from msa.profile.pssm import ProfileQuery, query_profile
 from msa.search import windows
 from msa.search.database_search import search_many
-from msa.search.split.files import PartHitsFile, PartHitsWriter, describe_queries
+from msa.search.split.hit_files import PartHitsFile, PartHitsWriter, describe_queries
 from msa.search.split.merge import PartHits, merge_hits
 from msa.search.split.part_search import ReadParts, search_part
 

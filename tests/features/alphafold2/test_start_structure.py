@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from features.templates.start_structure import read_start
+from features.alphafold2.start_structure import read_start
 from model.output.provenance import Provenance
 from model.output.residues import format_mmcif, format_pdb
 from msa.base.errors import InputError
