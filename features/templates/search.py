@@ -15,7 +15,7 @@ from msa.alignments.files import Alignment
 from msa.alphabet import GAP, encode
 from msa.base.residues import GAP as MSA_GAP
 from msa.engines.engine import Engine
-from msa.hits.search_settings import SearchSettings
+from msa.engines.search_settings import SearchSettings
 from msa.io.fasta import FastaRecord
 from msa.profile.family_profile import MAX_MEMBER_IDENTITY, distinct_rows, family_profile
 from msa.profile.pssm import ProfileQuery, QueryProfile

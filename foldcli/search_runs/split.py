@@ -17,6 +17,7 @@ from foldcli.pipeline.search.stage import HitSearcher
 from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
 from foldcli.progress import Progress, progress_bar
 from foldcli.version import VERSION
+from msa.alignments.filter_settings import AlignmentFilter
 from msa.alignments.m8 import COLUMNS
 from msa.base.atomic import atomic_write
 from msa.base.errors import InputError
@@ -24,8 +25,8 @@ from msa.base.json_files import to_record
 from msa.base.temporary_names import remove_abandoned_files
 from msa.database.manifest import WholeDatabase
 from msa.engines.engine import ProfileCallback
+from msa.engines.search_settings import SearchSettings
 from msa.hits.hits import Hits
-from msa.hits.search_settings import AlignmentFilter, SearchSettings
 from msa.io.fasta import FastaRecord
 from msa.profile.pssm import ProfileQuery
 from msa.search.database_search import check_query

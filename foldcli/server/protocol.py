@@ -21,8 +21,8 @@ from foldcli.errors import describe, exit_code_of
 from foldcli.version import VERSION
 from msa.base.errors import InputError
 from msa.base.json_files import parse_json, to_record
+from msa.engines.search_settings import SearchSettings
 from msa.hits.hits import OPERATIONS, Hit, LocalAlignment
-from msa.hits.search_settings import SearchSettings
 from msa.io.fasta import FastaRecord
 from msa.profile.matrices import PROFILE_COLUMNS
 from msa.profile.pssm import ProfileQuery

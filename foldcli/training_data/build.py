@@ -37,7 +37,7 @@ from msa.database.build import BuildSettings, build_database
 from msa.database.database import TargetDatabase
 from msa.database.manifest import MANIFEST
 from msa.engines.engine import Engine
-from msa.hits.search_settings import SearchSettings
+from msa.engines.search_settings import SearchSettings
 from msa.io.fasta import FastaRecord
 
 FORMAT, FORMAT_VERSION = "foldcli training data", 1

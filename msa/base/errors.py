@@ -74,3 +74,10 @@ class OutOfGpuMemory(Exception):
 
     def __str__(self) -> str:
         return f"no {self.requested_bytes} bytes free on the GPU"
+
+
+def check_range(name: str, value: float, bounds: tuple[float, float]) -> None:
+    """Raise InputError if a setting is out of range, bounds included, or NaN."""
+    low, high = bounds
+    if not low <= value <= high:
+        raise InputError(f"{name} is {value}: expected {low} to {high}")

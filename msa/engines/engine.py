@@ -11,8 +11,8 @@ from cuda.alignment import AlignmentPaths
 from msa.database.sequence_arrays import SequenceArrays
 from msa.engines.database_processes import DatabaseProcesses
 from msa.engines.scored_batch import ScoringProcess
+from msa.engines.search_settings import SearchSettings
 from msa.hits.filtered_targets import FilteredTargets
-from msa.hits.search_settings import SearchSettings
 from msa.io.fasta import FastaRecord
 from msa.profile.pssm import QueryProfile
 

@@ -14,8 +14,8 @@ from msa.base.errors import InputError
 from msa.base.progress import Progress
 from msa.database.database import TargetDatabase
 from msa.engines.engine import Engine, ProfileCallback
+from msa.engines.search_settings import SearchSettings
 from msa.hits.hits import Hits
-from msa.hits.search_settings import SearchSettings
 from msa.io.fasta import FastaRecord, UnsupportedRecord
 from msa.search.cluster_expansion import ClusterExpandingEngine
 from msa.search.families.builder import update_in_process

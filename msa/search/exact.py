@@ -14,8 +14,8 @@ from msa.alphabet import LETTER_BITS, STANDARD, X, encode
 from msa.base.errors import InputError
 from msa.base.progress import Progress
 from msa.database.database import TargetDatabase
+from msa.engines.search_settings import SearchSettings
 from msa.hits.hits import Hits
-from msa.hits.search_settings import SearchSettings
 from msa.io.fasta import FastaRecord
 from msa.profile.gumbel import gumbel_parameters
 from msa.profile.matrices import background, substitution_matrix

@@ -12,8 +12,8 @@ from queue import SimpleQueue
 
 from msa.database.database import TargetDatabase
 from msa.engines.engine import Engine, ProfileCallback
+from msa.engines.search_settings import SearchSettings
 from msa.hits.hits import Hits, QueryHits
-from msa.hits.search_settings import SearchSettings
 from msa.io.fasta import FastaRecord
 from msa.profile.pssm import ProfileQuery, QueryProfile
 from msa.search.families.builder import FamilyBuilder, update_in_process

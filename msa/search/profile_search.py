@@ -19,8 +19,8 @@ from msa.engines.engine import (
 )
 from msa.engines.pair_statistics import PairStatistics, QueryStatistics
 from msa.engines.scored_batch import AlignedBatch, Scores, ScoringRules
+from msa.engines.search_settings import SearchSettings
 from msa.hits.hits import Hits, QueryHits
-from msa.hits.search_settings import SearchSettings
 from msa.io.molecules import PROTEIN
 from msa.profile.pssm import QueryProfile
 from msa.profile.statistics import CHANCE_FRACTION, bit_scores, longest_filtered, longest_targets

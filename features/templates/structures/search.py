@@ -24,8 +24,8 @@ from msa.alphabet import LETTER_BITS, X
 from msa.cpu.smith_waterman import align
 from msa.database.sequence_arrays import SequenceArrays
 from msa.engines.engine import Candidates, Engine, EngineRequest, Selection, evalues_of_passing
+from msa.engines.search_settings import SearchSettings
 from msa.hits.hits import Hits
-from msa.hits.search_settings import SearchSettings
 from msa.profile.pssm import QueryProfile
 
 MAX_CANDIDATES = 1000

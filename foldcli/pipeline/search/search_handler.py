@@ -16,8 +16,8 @@ from msa.io.fasta import FastaRecord
 if TYPE_CHECKING:
     from foldcli.pipeline.search.searcher import LocalSearcher
     from foldcli.pipeline.search.several_databases import JoinedSearcher
+    from msa.engines.search_settings import SearchSettings
     from msa.hits.hits import Hits
-    from msa.hits.search_settings import SearchSettings
 
 R = TypeVar("R")
 

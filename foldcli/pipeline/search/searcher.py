@@ -17,10 +17,10 @@ from msa.database.database import BothStrands, TargetDatabase
 from msa.database.manifest import MANIFEST
 from msa.engines.database_processes import DatabaseProcesses
 from msa.engines.engine import Engine, ProfileCallback
+from msa.engines.search_settings import SearchSettings
 from msa.gpu.worker.interface import GpuSettings
 from msa.gpu.worker.process_start import GpuProcess
 from msa.hits.hits import Hits
-from msa.hits.search_settings import SearchSettings
 from msa.io.fasta import FastaRecord
 from msa.io.molecules import PROTEIN, RNA
 from msa.search.database_search import search_many

@@ -11,8 +11,8 @@ from foldcli.progress import Progress
 from msa.database.database import TargetDatabase
 from msa.engines.database_processes import DatabaseProcesses
 from msa.engines.engine import ProfileCallback
+from msa.engines.search_settings import SearchSettings
 from msa.hits.hits import Hits
-from msa.hits.search_settings import SearchSettings
 from msa.io.fasta import FastaRecord
 from msa.profile.pssm import ProfileQuery, QueryProfile
 from msa.search.split.merge import concatenate_hits

@@ -7,14 +7,9 @@ import click
 
 from features.complexes.pairing import DEFAULT_PAIRING, PairingSettings
 from foldcli.options.common import value_or_default
+from msa.alignments.filter_settings import FOLDING_FILTER, AlignmentFilter
 from msa.base.errors import InputError
-from msa.hits.search_settings import (
-    FOLDING_FILTER,
-    FOLDING_SEARCH,
-    AlignmentFilter,
-    SearchSettings,
-    default_gap_costs,
-)
+from msa.engines.search_settings import FOLDING_SEARCH, SearchSettings, default_gap_costs
 from msa.profile.matrices import RNA
 
 # number of queries in a run's first batch, which is small so that the network can begin early; later batches

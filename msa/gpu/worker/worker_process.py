@@ -18,9 +18,9 @@ import numpy as np
 from msa.base.services.process import serve
 from msa.base.switch_interval import shorten_switch_interval
 from msa.database.sequence_arrays import SequenceArrays
+from msa.engines.search_settings import SearchSettings
 from msa.gpu.device.devices import Gpu, find_gpu
 from msa.gpu.worker.interface import GpuSettings
-from msa.hits.search_settings import SearchSettings
 from msa.profile.pssm import QueryProfile
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from msa.alphabet import encode
 from msa.base.errors import InputError
 from msa.database.database import TargetDatabase
 from msa.engines.database_processes import DatabaseProcesses
+from msa.engines.search_settings import SearchSettings
 from msa.hits.hits import Hits
-from msa.hits.search_settings import SearchSettings
 from msa.io.fasta import FastaRecord
 from msa.profile.family_profile import MAX_MEMBER_IDENTITY, distinct_rows, family_profile
 from msa.profile.pssm import ProfileQuery, QueryProfile

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from msa.alphabet import encode
+from msa.engines.search_settings import SearchSettings
 from msa.hits.hits import Hits
-from msa.hits.search_settings import SearchSettings
 from msa.io.fasta import FastaRecord
 from msa.profile.gumbel import GumbelParameters, family_matrix, gumbel_parameters
 from msa.profile.pssm import ProfileQuery, QueryProfile, query_profile

@@ -26,7 +26,7 @@ from msa.engines.engine import (
 )
 from msa.engines.pair_statistics import PairStatistics
 from msa.engines.scored_batch import AlignedBatch, Scores
-from msa.hits.search_settings import SearchSettings
+from msa.engines.search_settings import SearchSettings
 from msa.profile.gumbel import GumbelParameters, gumbel_parameters
 from msa.profile.matrices import BLOSUM62, CONTEXT
 from msa.profile.pssm import QueryProfile, query_profile

@@ -23,8 +23,8 @@ from foldcli.server.protocol import (
     parse_hits,
 )
 from msa.base.errors import InputError, MissingError
+from msa.engines.search_settings import SearchSettings
 from msa.hits.hits import Hit, LocalAlignment
-from msa.hits.search_settings import SearchSettings
 from msa.io.fasta import FastaRecord
 from msa.profile.pssm import ProfileQuery
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from msa.alphabet import STANDARD
-from msa.hits.search_settings import default_gap_costs
+from msa.engines.search_settings import default_gap_costs
 from msa.profile.gumbel import GUMBEL_TABLES, GumbelParameters, family_matrix, gumbel_parameters
 from msa.profile.matrices import background, substitution_matrix
 from msa.profile.statistics import (

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msa.base.errors import InputError
 from msa.database.build import BuildSettings, build_database
 from msa.database.database import TargetDatabase
-from msa.hits.search_settings import MAX_SEQS, SearchSettings
+from msa.engines.search_settings import MAX_SEQS, SearchSettings
 from msa.io.fasta import FastaRecord
 from msa.profile.pssm import ProfileQuery, query_profile
 from msa.search import exact

@@ -17,8 +17,8 @@ from msa.database.database import TargetDatabase
 from msa.engines import database_processes
 from msa.engines.database_processes import DatabaseProcesses
 from msa.engines.engine import Candidates, EngineRequest
+from msa.engines.search_settings import SearchSettings
 from msa.hits.hits import Hit
-from msa.hits.search_settings import SearchSettings
 from msa.io.fasta import FastaRecord
 from msa.profile.pssm import ProfileQuery, QueryProfile
 from msa.search import iterations

@@ -26,10 +26,11 @@ from foldcli.pipeline.search.searcher import DatabaseSource, LocalSearcher
 from foldcli.pipeline.search.several_databases import make_joined, open_joined
 from foldcli.pipeline.search.stage import SearchStage
 from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
+from msa.alignments.filter_settings import AlignmentFilter
 from msa.base.errors import InputError, MissingError
 from msa.database.build import BuildSettings, build_database
 from msa.database.database import TargetDatabase
-from msa.hits.search_settings import AlignmentFilter, SearchSettings
+from msa.engines.search_settings import SearchSettings
 from msa.io.fasta import FastaRecord
 from tests.command_process import command_environment
 from tests.networks import tiny_parameters

@@ -9,8 +9,8 @@ import pytest
 from foldcli.pipeline.search.searcher import DatabaseSource
 from foldcli.pipeline.search.several_databases import JoinedSearcher, open_joined
 from msa.database.build import BuildSettings, build_database
+from msa.engines.search_settings import SearchSettings
 from msa.hits.hits import Hits
-from msa.hits.search_settings import SearchSettings
 from msa.io.fasta import FastaRecord
 from msa.profile.pssm import ProfileQuery, QueryProfile
 from tests.command_process import run_foldcli

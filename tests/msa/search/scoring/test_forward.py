@@ -15,7 +15,7 @@ from msa.cpu.engine import CpuEngine
 from msa.database.sequence_arrays import SequenceArrays
 from msa.engines.pair_statistics import PairStatistics
 from msa.engines.scored_batch import AlignedBatch, Scores
-from msa.hits.search_settings import SearchSettings
+from msa.engines.search_settings import SearchSettings
 from msa.io.fasta import FastaRecord
 from msa.profile.compiled_context import fill_profile
 from msa.profile.gumbel import gumbel_parameters

@@ -17,7 +17,7 @@ from msa.cpu.engine import CpuEngine
 from msa.database.database import TargetDatabase
 from msa.database.sequence_arrays import SequenceArrays
 from msa.engines.engine import Candidates, EngineRequest
-from msa.hits.search_settings import SearchSettings
+from msa.engines.search_settings import SearchSettings
 from msa.io.fasta import FastaRecord
 from msa.profile.gumbel import gumbel_parameters
 from msa.profile.pssm import ProfileQuery, QueryProfile, query_profile

@@ -13,9 +13,9 @@ from msa.base.errors import InputError
 from msa.database.build import BuildSettings, build_database
 from msa.database.database import TargetDatabase
 from msa.database.manifest import split_folders
-from msa.hits import search_settings
+from msa.engines import search_settings
+from msa.engines.search_settings import SearchSettings
 from msa.hits.hits import Hits
-from msa.hits.search_settings import SearchSettings
 from msa.io.fasta import FastaRecord
 from msa.profile.pssm import ProfileQuery, query_profile
 from msa.search import windows
