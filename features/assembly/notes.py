@@ -11,7 +11,7 @@ _MAX_NAMED = 10
 _UNKNOWN_LETTERS = "XN"
 
 
-def describe_surprises(atoms: Atoms, tokens: Tokens) -> list[str]:
+def molecule_notes(atoms: Atoms, tokens: Tokens) -> list[str]:
     """Return one sentence for each fact about the molecules of a job that its user may not expect.
 
     These are letters without a residue, modifications of other residues, neighbours in a polymer and parts of

@@ -18,14 +18,14 @@ from msa.engines.engine import Engine
 from msa.engines.search_settings import SearchSettings
 from msa.io.fasta import FastaRecord
 from msa.profile.family_profile import MAX_MEMBER_IDENTITY, distinct_rows, family_profile
-from msa.profile.pssm import ProfileQuery, QueryProfile
+from msa.profile.pssm import ProfileRecord, QueryProfile
 from msa.search.database_search import search_many
 
 _MAX_PROFILE_ROWS = 4096
 """Maximum number of rows that a profile is computed from; more change little and take much longer."""
 
 
-def alignment_query(alignment: Alignment, name: str = "query") -> ProfileQuery:
+def alignment_query(alignment: Alignment, name: str = "query") -> ProfileRecord:
     """Return a query with the profile of an alignment.
 
     Args:
@@ -37,7 +37,7 @@ def alignment_query(alignment: Alignment, name: str = "query") -> ProfileQuery:
     return _profile_query(rows, alignment.query, name)
 
 
-def features_query(features: Mapping[str, np.ndarray], name: str = "query") -> ProfileQuery:
+def features_query(features: Mapping[str, np.ndarray], name: str = "query") -> ProfileRecord:
     """Return a query with the profile of a target's deterministic features.
 
     Args:
@@ -49,12 +49,12 @@ def features_query(features: Mapping[str, np.ndarray], name: str = "query") -> P
     return _profile_query(rows, features["sequence"][0].decode("ascii"), name)
 
 
-def _profile_query(rows: np.ndarray, sequence: str, name: str) -> ProfileQuery:
+def _profile_query(rows: np.ndarray, sequence: str, name: str) -> ProfileRecord:
     """Return a query with the profile of rows, uint8 [n, length], letter codes or GAP."""
     rows = distinct_rows(rows, MAX_MEMBER_IDENTITY)
     settings = SearchSettings()
     profile = family_profile(rows, settings.comp_bias_corr, settings.matrix)
-    return ProfileQuery(name, sequence, profile, "alignment", len(rows) > 1)
+    return ProfileRecord(name, sequence, profile, "alignment", len(rows) > 1)
 
 
 def search_templates(

@@ -28,7 +28,7 @@ from msa.engines.engine import ProfileCallback
 from msa.engines.search_settings import SearchSettings
 from msa.hits.hits import Hits
 from msa.io.fasta import FastaRecord
-from msa.profile.pssm import ProfileQuery
+from msa.profile.pssm import ProfileRecord
 from msa.search.database_search import check_query
 from msa.search.split.hit_files import PartHitsFile, PartHitsWriter, describe_queries
 from msa.search.split.merge import PartHits, merge_hits
@@ -158,8 +158,8 @@ def _is_finished(path: Path, about: dict[str, Any], queries: Sequence[FastaRecor
     with contextlib.suppress(InputError, OSError):
         file = PartHitsFile.open(path)
         same_profiles = all(
-            not isinstance(query, ProfileQuery)
-            or (isinstance(old, ProfileQuery) and bool((old.profile == query.profile).all()))
+            not isinstance(query, ProfileRecord)
+            or (isinstance(old, ProfileRecord) and bool((old.profile == query.profile).all()))
             for query, old in zip(queries, file.queries, strict=False)
         )
         return (

@@ -331,7 +331,7 @@ def gapless_scores(
         targets: sequences of the database.
         threads: at least 1.
         progress: called with the number of targets done and of all targets.
-        longest: see `QueryProfile.longest_targets`; ascends. None to score all targets.
+        longest: see `QueryProfile.max_target_lengths`; ascends. None to score all targets.
         min_score: smallest score that passes; only used with `longest`.
 
     Returns:

@@ -66,7 +66,7 @@ def search_many(
     """Search with many queries; an engine on a GPU processes them in batches.
 
     Args:
-        queries: at least 2 residues each, letters A–Z; a ProfileQuery is searched with its own profile.
+        queries: at least 2 residues each, letters A–Z; a ProfileRecord is searched with its own profile.
         database: see `search`.
         settings: see `search`.
         engine: see `search`.

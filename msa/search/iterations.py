@@ -15,7 +15,7 @@ from msa.engines.engine import Engine, ProfileCallback
 from msa.engines.search_settings import SearchSettings
 from msa.hits.hits import Hits, QueryHits
 from msa.io.fasta import FastaRecord
-from msa.profile.pssm import ProfileQuery, QueryProfile
+from msa.profile.pssm import ProfileRecord, QueryProfile
 from msa.search.families.builder import FamilyBuilder, update_in_process
 from msa.search.families.family import ProfileFamily, initial_profile
 from msa.search.profile_search import ProfileSearch
@@ -181,7 +181,7 @@ class _Iterations:
         from_profile = {
             k: pool.submit(search.family_builder.from_profile, query)
             for k, query in enumerate(queries)
-            if isinstance(query, ProfileQuery) and query.of_family
+            if isinstance(query, ProfileRecord) and query.of_family
         }
         # by query index: queries with a family
         self._families: dict[int, ProfileFamily] = {k: family.result() for k, family in from_profile.items()}

@@ -15,7 +15,7 @@ from msa.engines.search_settings import SearchSettings
 from msa.hits.hits import Hits
 from msa.io.fasta import FastaRecord
 from msa.profile.family_profile import MAX_MEMBER_IDENTITY, distinct_rows, family_profile
-from msa.profile.pssm import ProfileQuery, QueryProfile
+from msa.profile.pssm import ProfileRecord, QueryProfile
 from msa.profile.statistics import evalues
 from msa.search.families.family import (
     MEMBER_CORRECTION_WEIGHT,
@@ -43,7 +43,7 @@ class FamilyBuilder:
     database: TargetDatabase
     settings: SearchSettings
 
-    def from_profile(self, query: ProfileQuery) -> ProfileFamily:
+    def from_profile(self, query: ProfileRecord) -> ProfileFamily:
         """Return the family of a query that came with a family profile; its members are unknown.
 
         Raises:

@@ -14,8 +14,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from features.alphafold3.inputs import Settings
-from features.training.complexes import ComplexSet, write_complex, write_index
+from features.alphafold3.inputs import InputSettings
+from features.training.complexes import ComplexDataset, write_complex, write_index
 from features.training.experiment import read_complex
 from foldcli.families.all_atom import AllAtomSource
 from foldcli.outputs.layout import TAG
@@ -77,7 +77,7 @@ def complexes(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     entries = []
     for name in ("1lcd", "4cup"):
         known = read_complex(root / f"tests/features/templates/data/{name}.cif.gz")
-        entries.append(write_complex(known, name, folder, Settings(templates=1)))
+        entries.append(write_complex(known, name, folder, InputSettings(templates=1)))
     write_index(folder, entries)
     return folder
 
@@ -97,7 +97,7 @@ def read(tmp_path: Path, text: str) -> AllAtomRunSettings:
 def open_run(settings: AllAtomRunSettings, complexes: Path, run: Path, resume: bool = False) -> AllAtomRun:
     run.mkdir(exist_ok=True)
     cpu = TrainingProcesses(0, 1, torch.device("cpu"))
-    return AllAtomRun(settings, ComplexSet(complexes), run, cpu, resume)
+    return AllAtomRun(settings, ComplexDataset(complexes), run, cpu, resume)
 
 
 @pytest.mark.slow

@@ -102,7 +102,7 @@ def test_bytecode_goes_to_the_cache_if_the_installation_cannot_store_it(
         ),
         # imported by `search` before it starts the GPU's driver
         (
-            "foldcli.__main__, foldcli.commands.search, msa.gpu.device.opening",
+            "foldcli.__main__, foldcli.commands.search, msa.gpu.device.cuda_context",
             {"torch", "numba", "numpy", "tqdm"},
         ),
         # imported by workers that write results

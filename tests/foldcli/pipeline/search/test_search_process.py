@@ -89,7 +89,7 @@ def test_hits_are_those_of_a_search_in_this_process(folder: Path) -> None:
 
 @pytest.mark.gpu
 def test_gpu_of_this_process_is_searched_by_another(folder: Path) -> None:
-    from msa.gpu.device.opening import allows_several_processes
+    from msa.gpu.device.cuda_context import allows_several_processes
 
     assert allows_several_processes(0) and not allows_several_processes(99)
     searcher = opened(SearchProcess(str(folder), "auto", 0.5), folder)

@@ -17,7 +17,7 @@ from msa.engines import search_settings
 from msa.engines.search_settings import SearchSettings
 from msa.hits.hits import Hits
 from msa.io.fasta import FastaRecord
-from msa.profile.pssm import ProfileQuery, query_profile
+from msa.profile.pssm import ProfileRecord, query_profile
 from msa.search import windows
 from msa.search.database_search import search_many
 from msa.search.split.hit_files import PartHitsFile, PartHitsWriter, describe_queries
@@ -144,7 +144,7 @@ def test_merged_hits_equal_those_of_the_whole(
     if of_family:
         codes = whole.arrays.codes(len(whole) // 2) & 31
         own = FastaRecord("q3", whole.sequence(len(whole) // 2))
-        queries.append(ProfileQuery(own.header, own.sequence, query_profile(codes), "a test"))
+        queries.append(ProfileRecord(own.header, own.sequence, query_profile(codes), "a test"))
     with pytest.MonkeyPatch.context() as patch:
         # a filter that keeps few targets, so that those of all parts compete
         patch.setattr(search_settings, "MIN_CANDIDATES", min_candidates)

@@ -40,8 +40,8 @@ _LANE_COUNTS = 3
 takes."""
 
 
-class GaplessBenchmark:
-    """Speed of the gapless filter on one GPU."""
+class GaplessTuner:
+    """Timing and tuning of the gapless filter on one GPU."""
 
     def __init__(self, gpu: Gpu, kernels: Path) -> None:
         self._kernels = kernels

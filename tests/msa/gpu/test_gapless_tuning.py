@@ -12,12 +12,12 @@ from cuda.alignment.gapless.launch_table import (
     max_query_length,
 )
 from cuda.alignment.gapless.runtime import Device
-from msa.gpu import gapless_benchmark
+from msa.gpu import gapless_tuning
 from msa.gpu.device.devices import find_gpu
-from msa.gpu.gapless_benchmark import (
+from msa.gpu.gapless_tuning import (
     _LANE_COUNTS,
     QUERY_LENGTHS,
-    GaplessBenchmark,
+    GaplessTuner,
     candidate_launches,
     table_json,
 )
@@ -53,11 +53,11 @@ def test_candidate_launches_hold_the_query() -> None:
 
 @pytest.mark.simulator
 def test_tuned_table_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gapless_benchmark, "_BLOCK_SHAPES", ((128, 4), (256, 2)))
+    monkeypatch.setattr(gapless_tuning, "_BLOCK_SHAPES", ((128, 4), (256, 2)))
     device = Device.current().name
     reported: list[str] = []
     old = launch_table(device)
-    benchmark = GaplessBenchmark(find_gpu(), tmp_path)
+    benchmark = GaplessTuner(find_gpu(), tmp_path)
     table = benchmark.tune([20], reported.append, max_targets=1)
     assert len(reported) == 2 * _LANE_COUNTS
     path = local_table_path(device, tmp_path)
@@ -72,4 +72,4 @@ def test_tuned_table_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.simulator
 def test_speed_is_measured(tmp_path: Path) -> None:
     # times are negative in the simulator
-    assert GaplessBenchmark(find_gpu(), tmp_path).speed(12, residues=24)
+    assert GaplessTuner(find_gpu(), tmp_path).speed(12, residues=24)
