@@ -22,7 +22,8 @@ from foldcli.version import VERSION
 from msa.base.errors import InputError
 from msa.base.json_files import parse_json, to_record
 from msa.engines.search_settings import SearchSettings
-from msa.hits.hits import OPERATIONS, Hit, LocalAlignment
+from msa.hits.hits import Hit
+from msa.hits.local_alignments import OPERATIONS, LocalAlignment
 from msa.io.fasta import FastaRecord
 from msa.profile.matrices import PROFILE_COLUMNS
 from msa.profile.pssm import ProfileRecord

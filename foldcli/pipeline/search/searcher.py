@@ -204,7 +204,8 @@ class DatabaseSource:
         """Open the first database; see `open_existing`."""
         folder = Path(self.db)
         if not self._is_database:
-            from msa.database.build import database_path  # imports numba, which databases do not need
+            # imports numba, which databases do not need
+            from msa.database.cached_databases import database_path
 
             folder = database_path(self.db, cache_dir(), self.molecule)
             if folder != Path(self.db) and not (folder / MANIFEST).is_file():
@@ -218,7 +219,8 @@ class DatabaseSource:
         return (Path(self.db) / MANIFEST).is_file()
 
     def _convert(self) -> TargetDatabase:
-        from msa.database.build import open_or_build_database  # imports numba, which databases do not need
+        # imports numba, which databases do not need
+        from msa.database.cached_databases import open_or_build_database
 
         with writing_cache(cache_dir()), progress_bar("building the database", "B") as progress:
             return open_or_build_database(

@@ -24,7 +24,8 @@ from foldcli.server.protocol import (
 )
 from msa.base.errors import InputError, MissingError
 from msa.engines.search_settings import SearchSettings
-from msa.hits.hits import Hit, LocalAlignment
+from msa.hits.hits import Hit
+from msa.hits.local_alignments import LocalAlignment
 from msa.io.fasta import FastaRecord
 from msa.profile.pssm import ProfileRecord
 
