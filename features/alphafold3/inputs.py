@@ -5,9 +5,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from features.alphafold3.alignments import AlignmentLimits, alignment_features, draw_rows
-from features.alphafold3.reference import reference_features
 from features.alphafold3.templates import TokenTemplates, template_features
-from features.alphafold3.tokens import token_features
+from features.alphafold3.tokens import reference_features, token_features
 from features.assembly.atoms import Atoms, build_atoms
 from features.assembly.job import MoleculeJob
 from features.assembly.tokens import Tokens, build_tokens

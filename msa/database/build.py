@@ -45,10 +45,6 @@ _IS_BASE = np.isin(np.arange(LETTER_BITS + 1), encode("ACGTUN"))
 _QUANTILES = (0, 0.05, 0.25, 0.5, 0.75, 0.95, 1)
 
 
-def _available_cores() -> int:
-    return len(os.sched_getaffinity(0))
-
-
 @dataclass(frozen=True)
 class BuildSettings:
     """Settings of a build. Only `mask`, `clusters`, `parts` and `molecule` change the content.
@@ -67,7 +63,7 @@ class BuildSettings:
     clusters: Path | None = None
     parts: int | None = None
     molecule: Literal["protein", "rna"] = PROTEIN
-    threads: int = field(default_factory=_available_cores)
+    threads: int = field(default_factory=lambda: len(os.sched_getaffinity(0)))
     block_bytes: int = 4 << 20
     overwrite: bool = False
 

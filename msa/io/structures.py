@@ -31,7 +31,6 @@ GEMMI_LOCATION = re.compile(r"string:(\d+):\d+(?:\(\d+\))?: (.*)", re.DOTALL)
 # columns that every mmCIF file with atoms must have
 _ATOM_TAGS = ("_atom_site.group_PDB", *(f"_atom_site.label_{part}_id" for part in ("atom", "comp", "asym")))
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-_MAX_LISTED = 5
 _AMINO_ACIDS = {
     letter: gemmi.expand_one_letter(letter, gemmi.ResidueKind.AA) for letter in "ACDEFGHIKLMNPQRSTVWY"
 }
@@ -111,10 +110,10 @@ def parent_letter(name: str) -> str:
     return code if len(code) == 1 and code.isalpha() else "X"
 
 
-def listed(names: list[str]) -> str:
+def listed(names: list[str], count: int = 5) -> str:
     """Return the first names, and the number of others."""
-    more = f" and {len(names) - _MAX_LISTED} more" if len(names) > _MAX_LISTED else ""
-    return ", ".join(names[:_MAX_LISTED]) + more
+    more = f" and {len(names) - count} more" if len(names) > count else ""
+    return ", ".join(names[:count]) + more
 
 
 def _release_date(block: gemmi.cif.Block) -> str | None:

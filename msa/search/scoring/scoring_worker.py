@@ -19,8 +19,8 @@ from msa.gpu.group import align_pairs
 from msa.gpu.remote_worker import RemoteAligner
 from msa.gpu.worker.interface import ALIGNMENT_THREADS
 from msa.gpu.worker.process_start import process_ended
-from msa.profile.compiled_statistics import fill_evalues
 from msa.profile.pssm import QueryProfile, context_tables
+from msa.profile.statistics import fill_evalues
 from msa.search.scoring import kernels
 from msa.search.scoring.candidate_scorer import CandidateScorer
 from msa.search.scoring.composition import count_residues

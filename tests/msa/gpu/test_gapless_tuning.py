@@ -16,7 +16,6 @@ from msa.gpu import gapless_tuning
 from msa.gpu.device.devices import find_gpu
 from msa.gpu.gapless_tuning import (
     _LANE_COUNTS,
-    QUERY_LENGTHS,
     GaplessTuner,
     candidate_launches,
     table_json,
@@ -43,7 +42,7 @@ def test_local_launch_table_is_preferred(tmp_path: Path) -> None:
 
 def test_candidate_launches_hold_the_query() -> None:
     device = Device(0, "a GPU", (9, 0), 132, 227 * 2**10)
-    for length in QUERY_LENGTHS:
+    for length in (*range(16, 513, 16), *range(544, 1025, 32), *range(1088, 2049, 64)):
         launches = list(candidate_launches(length, device))
         assert launches and len(launches) == len(set(launches))
         for launch in launches:
@@ -57,8 +56,8 @@ def test_tuned_table_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     device = Device.current().name
     reported: list[str] = []
     old = launch_table(device)
-    benchmark = GaplessTuner(find_gpu(), tmp_path)
-    table = benchmark.tune([20], reported.append, max_targets=1)
+    tuner = GaplessTuner(find_gpu(), tmp_path)
+    table = tuner.tune([20], reported.append, max_targets=1)
     assert len(reported) == 2 * _LANE_COUNTS
     path = local_table_path(device, tmp_path)
     path.parent.mkdir()
