@@ -1,9 +1,8 @@
 """Templates of the chains of a job, and the network's features of them.
 
 The residue of a template that is aligned to a residue of the job gives its class and its N, Cα, C and Cβ to
-all tokens of that residue; a residue that the job modifies has one token per atom. This is OpenFold3's way,
-but two rules are those of AlphaFold2's templates: a residue without Cβ is masked, where OpenFold3 drops the
-template, and a modified residue such as selenomethionine has the class of its parent.
+all tokens of that residue, as in OpenFold3. Two rules are AlphaFold2's: a residue without Cβ is masked, where
+OpenFold3 drops the template, and a modified residue such as selenomethionine has the class of its parent.
 """
 
 from collections.abc import Mapping

@@ -21,7 +21,7 @@ class ChainA3m:
     Attributes:
         rows: its rows as text, the query first.
         distinct: the distinct rows among them.
-        features: its features in `features.alphafold2.schema.CACHED`, without templates.
+        features: its features in `features.alphafold2.schema.CACHED_FEATURES`, without templates.
     """
 
     rows: list[A3mRow] = field(repr=False)

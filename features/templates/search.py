@@ -41,7 +41,7 @@ def features_query(features: Mapping[str, np.ndarray], name: str = "query") -> P
     """Return a query with the profile of a target's deterministic features.
 
     Args:
-        features: `msa` and `sequence` of `features.alphafold2.schema.CACHED`.
+        features: `msa` and `sequence` of `features.alphafold2.schema.CACHED_FEATURES`.
         name: header of the query.
     """
     codes = features["msa"][:_MAX_PROFILE_ROWS]

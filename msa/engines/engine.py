@@ -249,7 +249,7 @@ class Engine(Aligner, Protocol):
 
 
 class EngineWrapper:
-    """A part of an engine that changes what another engine filters; `run` and the rest are the other's."""
+    """A base of engines that wrap another one: subclasses define `run`, and all else is the wrapped one's."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine, self.align, self.prepare = engine, engine.align, engine.prepare

@@ -76,7 +76,7 @@ class GaplessTuner:
         candidates = {
             length: list(candidate_launches(length, device)) for length in lengths or map(int, rows)
         }
-        self._compile(launch for launches in candidates.values() for launch in launches)
+        self._compile_all(launch for launches in candidates.values() for launch in launches)
         rng = np.random.default_rng(0)
         residues = cuda.to_device(rng.integers(0, 20, TARGET_RESIDUES, dtype=np.uint8))
         for length, launches in candidates.items():
@@ -98,7 +98,7 @@ class GaplessTuner:
                 rows[length] = {**_table_row(length, launch), "tcups": round(speed, 2)}
         return {"bounds": [rows[longest] for longest in sorted(rows)]}
 
-    def _compile(self, launches: Iterable[Launch]) -> None:
+    def _compile_all(self, launches: Iterable[Launch]) -> None:
         """Compile kernels into the cache, in several processes, because compilers hold a lock."""
         jobs = [(launch, self._kernels) for launch in launches]
         pool = ServicePool(min(len(jobs), os.cpu_count() or 1))

@@ -175,7 +175,17 @@ def divide_molecules(structure: gemmi.Structure, names: dict[str, tuple[str, str
     """Join the pieces of each molecule of a structure, and return remarks about those with other names."""
     for model in structure:
         _join_pieces(model, names)
-    return _describe_molecules(structure, names)
+    remarks = []
+    for chain in structure[0] if len(structure) else ():
+        name, segment = names[chain.name]
+        if not any(residue.entity_type == gemmi.EntityType.Polymer for residue in chain):
+            continue
+        if not name:
+            origin = f" (segment {segment})" if segment else ""
+            remarks.append(f"a molecule without chain id{origin} is chain {chain.name}")
+        elif name != chain.name:
+            remarks.append(_another_molecule(name, chain.name))
+    return remarks
 
 
 def _another_molecule(name: str, new: str) -> str:
@@ -259,18 +269,3 @@ def _continues(residue: gemmi.Residue, following: gemmi.Residue) -> bool:
         return False
     step = following.seqid.num - residue.seqid.num
     return step > 1 and bool(a.pos.dist(b.pos) <= _MAX_STEP * step)
-
-
-def _describe_molecules(structure: gemmi.Structure, names: dict[str, tuple[str, str]]) -> list[str]:
-    """Return lines about chains that have another name than in the file."""
-    remarks = []
-    for chain in structure[0] if len(structure) else ():
-        name, segment = names[chain.name]
-        if not any(residue.entity_type == gemmi.EntityType.Polymer for residue in chain):
-            continue
-        if not name:
-            origin = f" (segment {segment})" if segment else ""
-            remarks.append(f"a molecule without chain id{origin} is chain {chain.name}")
-        elif name != chain.name:
-            remarks.append(_another_molecule(name, chain.name))
-    return remarks

@@ -311,7 +311,7 @@ def in_order_of_completion(started: Sequence[_Update], others: Iterable[_Update]
         num_others = thread.submit(start_others)
         num_others.add_done_callback(lambda done: completed.put(None))
         remaining, all_started = len(started), False
-        # negative as long as tasks are completed of which the number is not known
+        # negative while more tasks are completed than are known to have started
         while remaining or not all_started:
             found = completed.get()
             if found is None:

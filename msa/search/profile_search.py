@@ -34,9 +34,8 @@ _BATCH_CANDIDATES = 2**16
 """Number of aligned candidates from which a batch of queries is scored, although more are ready."""
 
 _BATCHES_AHEAD, _BATCHES_AHEAD_IN_PROCESS = 3, 5
-"""Number of batches that are scored while an earlier one is, if GPUs align: further alignments of a batch
-take about as long as its filter, and mostly wait for the GPU. The second number is for batches that another
-process scores, which does not delay this one."""
+"""Number of batches that are scored ahead of the caller if GPUs align, in this process or in another one.
+Further alignments of a batch take about as long as its filter, and mostly wait for the GPU."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,8 +78,8 @@ class ProfileSearch:
         self._scorer = CandidateScorer(database, self._rules, engine)
         # further alignments may lower the E-value of candidates
         self._max_candidate_evalue = max(max_evalue, MAX_EVALUE) if self._corrects_alignments else max_evalue
-        # identity and coverage are known only after the alignment, so that candidates which fail these
-        # thresholds would take the place of others; so is the composition of the aligned regions
+        # identity, coverage and the composition of the aligned regions are known only after the alignment;
+        # candidates that fail these thresholds would take the place of others
         self._limits_early = not (settings.has_thresholds or self._corrects_alignments)
         # statistics of the queries that the engine has taken so far
         self._queries: list[QueryStatistics] = []
@@ -112,7 +111,7 @@ class ProfileSearch:
                 yield self._hits(batch, scores, k)
 
     def _scored_ahead(self, batches: Iterable[_Batch]) -> Iterator[tuple[_Batch, Scores]]:
-        """Score batches ahead of the caller, which need not wait for others to get the first."""
+        """Score batches ahead of the caller, and yield the first as soon as it is scored."""
         process, threads = self._engine.scoring_process, ThreadPoolExecutor(_BATCHES_AHEAD, "scores")
         if not self._database.can_reopen:
             process = None
@@ -139,7 +138,7 @@ class ProfileSearch:
         count = 0
         for query, candidates in enumerate(found):
             batch.append((query, candidates))
-            # several queries take little longer than one, and on GPUs, so do their further alignments
+            # several queries are scored, and on GPUs also aligned further, in little more time than one
             count += len(candidates.aligned)
             if candidates.more_are_ready and count < _BATCH_CANDIDATES:
                 continue
@@ -219,7 +218,7 @@ class ProfileSearch:
         rows = slice(aligned.ends[k] - len(candidates.aligned), aligned.ends[k])
         targets, raw, excess = aligned.targets[rows], aligned.raw_scores[rows], scores.excess[rows]
         hit_evalues, settings, statistics = scores.evalues[rows], self._settings, self._queries[query]
-        # not needed any more, and there may be very many queries
+        # there may be very many queries
         self._uncorrected.pop(query, None)
         kept, capped = np.arange(len(targets)), candidates.capped
         if self._corrects_alignments:

@@ -204,8 +204,7 @@ class DatabaseSource:
         """Open the first database; see `open_existing`."""
         folder = Path(self.db)
         if not self._is_database:
-            # imports numba, which databases do not need
-            from msa.database.cached_databases import database_path
+            from msa.database.cached_databases import database_path  # numba, which databases do not need
 
             folder = database_path(self.db, cache_dir(), self.molecule)
             if folder != Path(self.db) and not (folder / MANIFEST).is_file():
@@ -219,8 +218,7 @@ class DatabaseSource:
         return (Path(self.db) / MANIFEST).is_file()
 
     def _convert(self) -> TargetDatabase:
-        # imports numba, which databases do not need
-        from msa.database.cached_databases import open_or_build_database
+        from msa.database.cached_databases import open_or_build_database  # numba; see above
 
         with writing_cache(cache_dir()), progress_bar("building the database", "B") as progress:
             return open_or_build_database(

@@ -152,7 +152,7 @@ def _update(
     family: ProfileFamily | None,
     hits: Hits,
 ) -> ProfileFamily | None:
-    """Build a family from hits that were sent without their source, and return it without."""
+    """Build a family from hits without their source, and return it without its source."""
     family, hits = _with_source(family, database), replace(hits, source=database)
     return _with_source(_builder(database, settings).update(query, family, hits), None)
 

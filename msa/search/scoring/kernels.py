@@ -13,7 +13,7 @@ import numpy as np
 from msa.alphabet import LETTER_BITS, LETTERS, X
 from msa.base.cpu_kernels.jit import kernel
 from msa.base.cpu_kernels.vector_lanes import last, load, shift_1, shift_2, shift_4, splat, store
-from msa.profile.compiled_context import fill_profile
+from msa.search.scoring.compiled_context import fill_profile
 
 LANES = 8
 """Columns that are computed at once."""

@@ -17,11 +17,11 @@ from msa.engines.pair_statistics import PairStatistics
 from msa.engines.scored_batch import AlignedBatch, Scores
 from msa.engines.search_settings import SearchSettings
 from msa.io.fasta import FastaRecord
-from msa.profile.compiled_context import fill_profile
 from msa.profile.gumbel import gumbel_parameters
 from msa.profile.pssm import ProfileRecord, QueryProfile, context_tables, query_profile
 from msa.search.database_search import search
 from msa.search.scoring import forward
+from msa.search.scoring.compiled_context import fill_profile
 from msa.search.scoring.further_alignments import FurtherAlignments, combined_evalues
 from msa.search.scoring.kernels import LANES, forward_score
 from tests.msa.search.coiled_coils import TROPOMYOSIN, coil
