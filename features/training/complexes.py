@@ -165,7 +165,7 @@ def _read_lists(folder: Path) -> tuple[list[ComplexEntry], dict[str, str]]:
     return sorted(entries, key=lambda entry: (entry.name, entry.sample, entry.coordinates)), clusters
 
 
-class ComplexDataset:
+class ComplexSet:
     """The complexes of a folder.
 
     Raises:

@@ -9,7 +9,7 @@ from pathlib import Path
 import safetensors.torch
 import torch
 
-from features.training.complexes import ComplexDataset
+from features.training.complexes import ComplexSet
 from features.training.labels import MoleculeTable
 from foldcli.params.openfold3 import (
     OPENFOLD3,
@@ -48,7 +48,7 @@ class ComplexSamples:
     """
 
     def __init__(
-        self, complexes: ComplexDataset, settings: AllAtomRunSettings, processes: TrainingProcesses
+        self, complexes: ComplexSet, settings: AllAtomRunSettings, processes: TrainingProcesses
     ) -> None:
         self._complexes, self._settings, self._processes = complexes, settings, processes
         self._thread = ThreadPoolExecutor(1)
@@ -98,7 +98,7 @@ class AllAtomRun:
     def __init__(
         self,
         settings: AllAtomRunSettings,
-        complexes: ComplexDataset,
+        complexes: ComplexSet,
         run: Path,
         processes: TrainingProcesses,
         resume: bool = False,
@@ -114,7 +114,7 @@ class AllAtomRun:
         self._samples = ComplexSamples(complexes, settings, processes)
         self._held_out: ComplexSamples | None = None
         if settings.validation:
-            self._held_out = ComplexSamples(ComplexDataset(Path(settings.validation)), settings, processes)
+            self._held_out = ComplexSamples(ComplexSet(Path(settings.validation)), settings, processes)
         if processes.device.type == "cuda":
             torch.cuda.set_device(processes.device)
         network = network.to(processes.device)

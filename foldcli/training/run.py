@@ -98,7 +98,7 @@ def _all_atom_run(
     settings: AllAtomRunSettings, options: TrainingOptions
 ) -> "Callable[[TrainingProcesses], AllAtomRun] | None":
     """Return how to open a run of an all-atom network; None after --package."""
-    from features.training.complexes import ComplexDataset  # imports the libraries of the extra `allatom`
+    from features.training.complexes import ComplexSet  # imports the libraries of the extra `allatom`
     from foldcli.training.all_atom import AllAtomRun, package
 
     run = options.run
@@ -110,7 +110,7 @@ def _all_atom_run(
         return None
     if settings.network.variant == DEEPMIND.variant:
         logger.info("%s", DEEPMIND_TERMS)
-    complexes = ComplexDataset(_data_folder(options.data, settings.data))
+    complexes = ComplexSet(_data_folder(options.data, settings.data))
     return lambda processes: AllAtomRun(settings, complexes, run, processes, options.resume)
 
 

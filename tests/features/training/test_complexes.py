@@ -11,7 +11,7 @@ import pytest
 
 from features.alphafold3.inputs import InputSettings
 from features.chemistry.residue_classes import MoleculeKind
-from features.training.complexes import ComplexDataset, write_complex, write_index
+from features.training.complexes import ComplexSet, write_complex, write_index
 from features.training.crops import CropWeights
 from features.training.experiment import read_complex
 from features.training.weights import ChainContacts, ChainOrInterface, sample_probabilities
@@ -35,7 +35,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_samples_depend_on_seed_and_number_alone(folder: Path) -> None:
-    first, second = ComplexDataset(folder), ComplexDataset(folder)
+    first, second = ComplexSet(folder), ComplexSet(folder)
     samples = [first.draw(7, number, 30, CropWeights()) for number in range(12)]
     for number in (11, 3, 8):  # in another order, by another process
         again = second.draw(7, number, 30, CropWeights())
@@ -48,7 +48,7 @@ def test_samples_depend_on_seed_and_number_alone(folder: Path) -> None:
 
 
 def test_a_sample_has_labels_for_each_of_its_atoms(folder: Path) -> None:
-    complexes = ComplexDataset(folder)
+    complexes = ComplexSet(folder)
     for number in range(12):
         sample = complexes.draw(1, number, 25, CropWeights())
         tokens, atoms = len(sample.features["token_mask"]), len(sample.features["atom_mask"])
@@ -60,7 +60,7 @@ def test_a_sample_has_labels_for_each_of_its_atoms(folder: Path) -> None:
 
 
 def test_chains_and_interfaces_are_drawn_by_their_weights(folder: Path) -> None:
-    complexes = ComplexDataset(folder)
+    complexes = ComplexSet(folder)
     assert complexes.probabilities.sum() == pytest.approx(1)
     kinds = {tuple(sorted(item.kinds)) for item in complexes.chains_and_interfaces if len(item.chains) == 2}
     assert (MoleculeKind.PROTEIN, MoleculeKind.DNA) in kinds
@@ -105,11 +105,11 @@ def test_a_folder_in_parts_gives_the_same_samples(folder: Path, tmp_path: Path) 
             for name in names
         ]
         write_index(tmp_path, entries, part=f".{number}-of-2")
-    whole, parts = ComplexDataset(folder), ComplexDataset(tmp_path)
+    whole, parts = ComplexSet(folder), ComplexSet(tmp_path)
     assert (parts.names, parts.chains_and_interfaces) == (whole.names, whole.chains_and_interfaces)
     (tmp_path / "complexes.2-of-2.json").unlink()
     with pytest.raises(InputError, match=r"complexes\.2-of-2\.json is missing"):
-        ComplexDataset(tmp_path)
+        ComplexSet(tmp_path)
 
 
 def test_an_interrupted_folder_goes_on(folder: Path, tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ def test_an_interrupted_folder_goes_on(folder: Path, tmp_path: Path) -> None:
     assert {
         path: path.stat().st_mtime_ns for path in files if path.stat().st_mtime_ns != files[path]
     }.keys() <= {path for path in files if path.suffix == ".npz"}
-    whole, again = ComplexDataset(folder), ComplexDataset(copy)
+    whole, again = ComplexSet(folder), ComplexSet(copy)
     assert np.array_equal(whole[0].positions, again[0].positions)
     assert whole.chains_and_interfaces == again.chains_and_interfaces
 
@@ -133,7 +133,7 @@ def test_structures_of_the_same_molecules_keep_their_coordinates(tmp_path: Path)
     structure[0].transform_pos_and_adp(gemmi.Transform(gemmi.Mat33(), gemmi.Vec3(5, 0, 0)))
     structure.make_mmcif_document().write_file(str(second))
     write_complexes([first, second], tmp_path / "out")
-    complexes = ComplexDataset(tmp_path / "out")
+    complexes = ComplexSet(tmp_path / "out")
     assert len(list((tmp_path / "out" / "samples").rglob("*.safetensors"))) == 1
     moved = complexes[1].positions[complexes[1].resolved] - complexes[0].positions[complexes[0].resolved]
     assert moved == pytest.approx(np.tile([5.0, 0, 0], (len(moved), 1)), abs=1e-3)
@@ -141,14 +141,14 @@ def test_structures_of_the_same_molecules_keep_their_coordinates(tmp_path: Path)
 
 def test_other_folders_are_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no complexes for training"):
-        ComplexDataset(tmp_path)
+        ComplexSet(tmp_path)
     content = {"complexes": [], "clusters": {}, "version": 1}
     (tmp_path / "complexes.json").write_text(json.dumps(content))
     with pytest.raises(InputError, match="another version"):
-        ComplexDataset(tmp_path)
+        ComplexSet(tmp_path)
     (tmp_path / "complexes.json").write_text("[]")
     with pytest.raises(InputError, match="no complexes for training: expected object, got array"):
-        ComplexDataset(tmp_path)
+        ComplexSet(tmp_path)
 
 
 def test_damaged_coordinates_are_named(folder: Path, tmp_path: Path) -> None:
@@ -157,4 +157,4 @@ def test_damaged_coordinates_are_named(folder: Path, tmp_path: Path) -> None:
     for path in copy.rglob("*.npz"):
         path.write_bytes(path.read_bytes()[:99])
     with pytest.raises(InputError, match=r"\.npz: damaged"):
-        ComplexDataset(copy).draw(0, 0, 8, CropWeights())
+        ComplexSet(copy).draw(0, 0, 8, CropWeights())

@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import load_file
 
 from features.alphafold3.inputs import InputSettings
-from features.training.complexes import ComplexDataset, write_complex, write_index
+from features.training.complexes import ComplexSet, write_complex, write_index
 from features.training.experiment import read_complex
 from foldcli.families.all_atom import AllAtomSource
 from foldcli.outputs.layout import TAG
@@ -97,7 +97,7 @@ def read(tmp_path: Path, text: str) -> AllAtomRunSettings:
 def open_run(settings: AllAtomRunSettings, complexes: Path, run: Path, resume: bool = False) -> AllAtomRun:
     run.mkdir(exist_ok=True)
     cpu = TrainingProcesses(0, 1, torch.device("cpu"))
-    return AllAtomRun(settings, ComplexDataset(complexes), run, cpu, resume)
+    return AllAtomRun(settings, ComplexSet(complexes), run, cpu, resume)
 
 
 @pytest.mark.slow

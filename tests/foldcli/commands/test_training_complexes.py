@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from features.training.complexes import ComplexDataset
+from features.training.complexes import ComplexSet
 from tests.command_process import run_foldcli
 
 NAMES = ["1as5.cif.gz", "1lcd.cif.gz", "4cup.cif.gz"]
@@ -41,7 +41,7 @@ def complexes(structures: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 
 def test_a_broken_file_does_not_stop_the_others(complexes: Path, structures: Path) -> None:
-    assert ComplexDataset(complexes).names == NAMES
+    assert ComplexSet(complexes).names == NAMES
     (failure,) = (complexes / "failures.jsonl").read_text().splitlines()
     assert json.loads(failure)["target"] == str(structures / "broken.cif")
 
@@ -62,8 +62,8 @@ def test_shards_give_the_same_samples(complexes: Path, structures: Path, tmp_pat
     shutil.copytree(complexes, tmp_path, ignore=shutil.ignore_patterns("*.json"), dirs_exist_ok=True)
     codes = [make(structures, "-o", tmp_path, "--shard", f"{index}/2").returncode for index in (1, 2)]
     assert sorted(codes) == [0, 5]
-    assert ComplexDataset(tmp_path).names == NAMES
-    assert ComplexDataset(tmp_path).places == ComplexDataset(complexes).places
+    assert ComplexSet(tmp_path).names == NAMES
+    assert ComplexSet(tmp_path).places == ComplexSet(complexes).places
 
 
 def test_clusters_join_proteins(complexes: Path, structures: Path, tmp_path: Path) -> None:
@@ -73,7 +73,7 @@ def test_clusters_join_proteins(complexes: Path, structures: Path, tmp_path: Pat
     shutil.copytree(complexes, tmp_path / "out")
     assert make(structures, "-o", tmp_path / "out", "--clusters", table).returncode == 5
     own, joined = (
-        {place.cluster for place in ComplexDataset(folder).places if len(place.chains) == 1}
+        {place.cluster for place in ComplexSet(folder).places if len(place.chains) == 1}
         for folder in (complexes, tmp_path / "out")
     )
     assert len(names) > 1
@@ -86,12 +86,12 @@ def test_limits_leave_complexes_out(root: Path, complexes: Path, structures: Pat
     result = make(structures, "-o", copy, "--max-tokens", 50)
     assert result.returncode == 5
     assert "1lcd.cif.gz: 74 tokens; at most 50 are allowed" in result.stderr
-    assert ComplexDataset(copy).names == ["1as5.cif.gz"]
+    assert ComplexSet(copy).names == ["1as5.cif.gz"]
     entries = [root / f"tests/features/templates/data/{name}.cif.gz" for name in ("1a7g", "1as5")]
     result = make(*entries, "-o", tmp_path / "late", "--max-release-date", "2005-01-01")
     assert result.returncode == 0
     assert "1 released too late or at an unknown date; 0 cannot be used" in result.stderr
-    assert ComplexDataset(tmp_path / "late").names == ["1a7g.cif.gz"]
+    assert ComplexSet(tmp_path / "late").names == ["1a7g.cif.gz"]
 
 
 def test_options_without_effect_are_refused(structures: Path, tmp_path: Path) -> None:
