@@ -81,3 +81,9 @@ def check_range(name: str, value: float, bounds: tuple[float, float]) -> None:
     low, high = bounds
     if not low <= value <= high:
         raise InputError(f"{name} is {value}: expected {low} to {high}")
+
+
+def check_intact(subject: str, holds: object, reason: str, path: str | os.PathLike[str]) -> None:
+    """Raise InputError that a subject, such as "database", is damaged, unless a condition holds."""
+    if not holds:
+        raise InputError(f"damaged {subject}: {reason}", path)
