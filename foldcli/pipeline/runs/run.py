@@ -55,8 +55,8 @@ from foldcli.pipeline.targets.alignment_settings import FIRST_BATCH
 from foldcli.pipeline.targets.layouts import RunDescription, layout_of
 from msa.base.errors import MissingError
 from msa.base.hardware import available_cores
-from msa.base.interpreter import short_switch_interval
 from msa.base.services.service import close_all
+from msa.base.switch_interval import short_switch_interval
 from msa.io.fasta import FastaRecord
 
 Input = TypeVar("Input", bound=Any)
