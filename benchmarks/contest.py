@@ -38,7 +38,6 @@ from cuda.fused.hopper_tiles import (
     load_tile,
     load_weights,
     next_stage,
-    previous_stage,
     split_halves,
     tile_descriptor,
 )
@@ -122,6 +121,16 @@ def plain_operator(
 
 # output channels and input channels of a tile of weights
 BLOCK, SLICE = (gl.constexpr(size) for size in (128, 64))
+
+
+@gluon.jit
+def _previous_stage(stage, STAGES: gl.constexpr):
+    """Return the previous stage of a ring of buffers.
+
+    Computed rather than kept in a variable, because Triton 3.6 loses a variable that is set to the stage both
+    before a loop and inside it.
+    """
+    return gl.where(stage == 0, STAGES, stage) - 1
 
 
 @gluon.jit
@@ -249,13 +258,13 @@ def _project_block(operands, bias, weights, full, empty, stage, phase, ONCE: gl.
         if k > 0 and not ONCE:
             # this product is in flight while the buffer of the previous one is released
             both = warpgroup_mma_wait(1, deps=[both])
-            mbarrier.arrive(empty.index(previous_stage(stage, STAGES)))
+            mbarrier.arrive(empty.index(_previous_stage(stage, STAGES)))
         stage, phase = next_stage(stage, phase, STAGES)
     both = warpgroup_mma_wait(0, deps=(both,) + operands)[0]  # noqa: RUF005
     if ONCE:
         phase = 0
     else:
-        mbarrier.arrive(empty.index(previous_stage(stage, STAGES)))
+        mbarrier.arrive(empty.index(_previous_stage(stage, STAGES)))
     return both, stage, phase
 
 
