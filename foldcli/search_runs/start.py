@@ -11,8 +11,8 @@ import click
 from foldcli.inputs.queries import QueryReaders, QuerySources
 from foldcli.inputs.shard import Shard
 from foldcli.paths import default_feature_cache
-from foldcli.pipeline.search.searcher import DatabaseSource, ExactSearcher
-from foldcli.pipeline.search.several_databases import open_joined
+from foldcli.pipeline.search.opening import DatabaseSource, open_searcher
+from foldcli.pipeline.search.searcher import ExactSearcher
 from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
 from foldcli.search_runs.settings import SearchRun
 from foldcli.search_runs.split import MergedSearcher, PartSearchRun, ResultFormat
@@ -24,7 +24,7 @@ from msa.io.molecules import RNA
 from msa.profile.matrices import RNA as RNA_MATRIX
 
 if TYPE_CHECKING:
-    from foldcli.pipeline.search.stage import Searcher
+    from foldcli.pipeline.search.protocols import Searcher
     from msa.gpu.worker.process_start import GpuProcess
 
 _TABLE_FORMATS = ("m8", "a3m", "sto")
@@ -79,7 +79,7 @@ def run_search(
     run = SearchRun(
         readers,
         settings,
-        _exact_opener(db) if values["exact"] else _searcher_opener(values, db, started),
+        _searcher_opener(values, db, started),
         values["shard"],
         values["save_profile"],
         values["overwrite"],
@@ -186,9 +186,7 @@ def _search_part(
         sources,
         settings,
         ResultFormat(values["kind"], columns),
-        DatabaseSource(
-            db, values["device"], (), started, values["molecule"], values["strand"] == "both"
-        ).open_searcher,
+        _source(values, db, started),
         values["previous"],
         values["shard"],
         values["overwrite"],
@@ -242,26 +240,18 @@ def _check_jobs(values: Mapping[str, Any], given: Collection[str]) -> None:
         raise click.UsageError(f"--format {kind} cannot be combined with {option}.")
 
 
-def _exact_opener(db: str) -> "Callable[[], Searcher]":
-    """Return a function that opens the database for an exact search."""
-
-    def open_database() -> "Searcher":
-        return ExactSearcher(DatabaseSource(db, "cpu").open())
-
-    return open_database
-
-
 def _searcher_opener(
     values: Mapping[str, Any], db: str, started: "GpuProcess | None"
 ) -> "Callable[[], Searcher]":
     """Return a function that opens the database, or connects to a server."""
+    if values["server"] is not None:
+        return lambda: RemoteSearcher(values["server"])
+    if values["exact"]:
+        return lambda: ExactSearcher(DatabaseSource(db, "cpu").open())
+    return lambda: open_searcher(_source(values, db, started))
 
-    def connect() -> "Searcher":
-        return RemoteSearcher(values["server"])
 
-    def open_database() -> "Searcher":
-        others, molecule = values["databases"][1:], values["molecule"]
-        both = molecule == RNA and values["strand"] == "both"
-        return open_joined(DatabaseSource(db, values["device"], others, started, molecule, both))
-
-    return open_database if values["server"] is None else connect
+def _source(values: Mapping[str, Any], db: str, started: "GpuProcess | None") -> DatabaseSource:
+    molecule, others = values["molecule"], values["databases"][1:]
+    both_strands = molecule == RNA and values["strand"] == "both"
+    return DatabaseSource(db, values["device"], others, started, molecule, both_strands)

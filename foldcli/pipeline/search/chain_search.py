@@ -14,8 +14,9 @@ from foldcli.inputs.complexes import Complex, chain_query
 from foldcli.logs import log_time_since_start, logger
 from foldcli.outputs.done import StageCost
 from foldcli.outputs.target import measured_stage
+from foldcli.pipeline.search.protocols import ComplexStore
 from foldcli.pipeline.search.stage import SEARCH_BATCH, SearchResult, SearchStage
-from foldcli.pipeline.search.stores import ChainStore, ComplexStore
+from foldcli.pipeline.search.stores import ChainStore
 from foldcli.pipeline.targets.alignment_settings import FIRST_BATCH
 from foldcli.pipeline.targets.locks import TargetLocks
 from foldcli.progress import Progress

@@ -6,10 +6,10 @@ from typing import Any
 
 from foldcli.families.protocols import Network
 from foldcli.families.settings import Source
+from foldcli.pipeline.search.opening import DatabaseSource, open_searcher
+from foldcli.pipeline.search.protocols import Searcher
 from foldcli.pipeline.search.search_process import SearchProcess, needs_process
-from foldcli.pipeline.search.searcher import DatabaseSource
-from foldcli.pipeline.search.several_databases import make_joined
-from foldcli.pipeline.search.stage import Searcher, SearchStage
+from foldcli.pipeline.search.stage import SearchStage
 from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
 from foldcli.pipeline.targets.defaults import library_database
 from foldcli.progress import Report
@@ -66,11 +66,8 @@ class SearchOptions:
         """
         source = self._source(device)
         database = source.open()
-        searcher: Searcher
-        if process is None:
-            searcher = make_joined(source, database, _GPU_SHARE)
-        else:
-            searcher = process.open(database, partial(make_joined, source, database, _GPU_SHARE))
+        open_here = partial(open_searcher, source, database, _GPU_SHARE)
+        searcher: Searcher = open_here() if process is None else process.open(database, open_here)
         names = ", ".join((source.db, *source.others))
         count = sum(each.manifest.sequences for each in (database, *database.companions))
         description = f"{names} of {count:,} sequences"

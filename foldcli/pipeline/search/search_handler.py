@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from foldcli.logs import logger
-from foldcli.pipeline.search.gpu_opening import open_gpu
+from foldcli.pipeline.search.search_process import open_gpu
 from msa.base.hardware import gpu_numbers
 from msa.gpu.device.opening import allows_several_processes
 from msa.io.fasta import FastaRecord
 
 if TYPE_CHECKING:
-    from foldcli.pipeline.search.searcher import LocalSearcher
-    from foldcli.pipeline.search.several_databases import JoinedSearcher
+    from foldcli.pipeline.search.searcher import JoinedSearcher, LocalSearcher
     from msa.hits.hits import Hits
     from msa.hits.search_settings import SearchSettings
 
@@ -64,13 +63,13 @@ class SearchHandler:
                 raise RuntimeError("the GPU is in an exclusive mode")
             started = open_gpu(self._device, self._many_queries and not self._further)
         # imports msgspec, while the GPU starts
-        from foldcli.pipeline.search import searcher, several_databases
+        from foldcli.pipeline.search import opening
 
-        source = searcher.DatabaseSource(self._db, self._device, self._further, started)
+        source = opening.DatabaseSource(self._db, self._device, self._further, started)
         # the other process opens the same databases, with the same messages
         logger.disabled = True
         try:
-            self._searcher = several_databases.make_joined(source, source.open(), self._gpu_share)
+            self._searcher = opening.open_searcher(source, gpu_share=self._gpu_share)
         finally:
             logger.disabled = False
         self._first = self._searcher.alone()

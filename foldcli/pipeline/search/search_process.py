@@ -1,10 +1,11 @@
-"""Searches in a process of their own, which for a run starts while this one imports torch.
+"""Processes for searches and their GPU, which start while this one imports numpy or torch.
 
 Importing torch, loading the network, answering HTTP requests and searching are mostly Python. Threads of one
-process would wait for each other's interpreter lock. The process opens the databases and the GPUs, and sends
-what this process needs of the hits, such as texts.
+process would wait for each other's interpreter lock. A search process opens the databases and the GPUs, and
+sends what this process needs of the hits, such as texts. This module does not import numpy.
 """
 
+import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -16,22 +17,51 @@ from msa.base.errors import MissingError
 from msa.base.hardware import gpu_numbers, has_nvidia_hardware
 from msa.base.services.service import Service
 from msa.database.file_names import MANIFEST
-from msa.io.fasta import FastaRecord
+from msa.gpu.device.opening import open_in_background
+from msa.gpu.worker.process_start import GpuProcess
 
 if TYPE_CHECKING:
-    from foldcli.pipeline.search.stage import DatabaseSearcher
+    from foldcli.pipeline.search.protocols import DatabaseSearcher
     from msa.database.database import TargetDatabase
     from msa.engines.engine import ProfileCallback
     from msa.hits.hits import Hits
     from msa.hits.search_settings import SearchSettings
+    from msa.io.fasta import FastaRecord
 
 R = TypeVar("R")
 T = TypeVar("T")
 
+# of about 300 proteins, whose search in this process takes as long as one in another with its start
+_MANY_QUERY_BYTES = 50_000
 # a process that is silent for so long hangs: it sends progress, and searches take seconds to minutes
 _MAX_SILENCE = 3600.0
 # seconds of silence after which a line says what is waited for
 _LONG_SILENCE = 60.0
+
+
+def open_gpu(device: str, many_queries: bool) -> GpuProcess | None:
+    """Begin to open the only GPU of a device: in this process, or for many queries in another.
+
+    The other one works while this process holds the interpreter's lock, and a further one scores candidates
+    (`msa.gpu.remote_worker`). For a few queries, its start would take longer than the search.
+
+    Returns:
+        The process that opens the GPU, if it is another one.
+    """
+    numbers = gpu_numbers(device)
+    if device != "cpu" and len(numbers) == 1 and many_queries and has_nvidia_hardware():
+        return GpuProcess(numbers[0], scores=True)
+    open_in_background(device)
+    return None
+
+
+def are_many(queries: Sequence[str]) -> bool:
+    """Return True if files have many queries; those that cannot be read are reported later."""
+    total = 0
+    for path in map(Path, queries):
+        with contextlib.suppress(OSError):
+            total += path.stat().st_size if path.is_file() else 0
+    return total >= _MANY_QUERY_BYTES
 
 
 def ignore(done: int, total: int | None) -> None:
@@ -90,7 +120,7 @@ class SearchProcess:
 
     def search(
         self,
-        queries: Sequence[FastaRecord],
+        queries: "Sequence[FastaRecord]",
         settings: "SearchSettings",
         make: "Callable[[FastaRecord, Hits], R]",
         progress: Progress,
@@ -146,7 +176,7 @@ def _wait_for(get: Callable[[float], T]) -> T:
 
 
 class ProcessSearcher:
-    """A database that a process searches; see `foldcli.pipeline.search.stage.Searcher`.
+    """A database that a process searches; see `foldcli.pipeline.search.protocols.Searcher`.
 
     If the process ends, for example for lack of memory, the calling process searches instead.
     """
@@ -179,7 +209,7 @@ class ProcessSearcher:
 
     def map_hits(
         self,
-        queries: Sequence[FastaRecord],
+        queries: "Sequence[FastaRecord]",
         settings: "SearchSettings",
         make: "Callable[[FastaRecord, Hits], R]",
         progress: Progress | None = None,
@@ -199,7 +229,7 @@ class ProcessSearcher:
                     yield queries[searched - 1], result
                 return
             except (SearchProcessEnded, MissingError) as error:
-                # the process may have lost its GPU's, or hang and keep the GPU's memory
+                # it may hang, or have lost the process of its GPU, and still hold memory of the GPU
                 logger.warning("%s; the main process searches instead", str(error).partition("\n")[0])
                 self._process.close()
                 self._here = self._open_here()

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from foldcli.logs import logger
-from foldcli.pipeline.search.searcher import DatabaseSource, LocalSearcher, open_search_engine
+from foldcli.pipeline.search.opening import DatabaseSource, open_search_engine
+from foldcli.pipeline.search.searcher import LocalSearcher
 from msa.base.errors import InputError
 from msa.cpu.engine import CpuEngine
 from msa.database.build import BuildSettings, build_database
