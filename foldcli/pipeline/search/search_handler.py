@@ -55,7 +55,8 @@ class SearchHandler:
         """Open the databases and the device; return their checksums, and whether GPUs search.
 
         Raises:
-            Exception: they cannot be searched.
+            RuntimeError: only one process can use the GPU.
+            GpuUnavailable, MissingError, InputError: see `open_searcher`.
         """
         started = None
         if self._device != "cpu":

@@ -136,8 +136,9 @@ class SearchProcess:
             with_further: search the further databases, too.
 
         Raises:
-            SearchProcessEnded: the process has ended.
-            Exception: the error of the search with the query after those that were yielded.
+            SearchProcessEnded: the process has ended, or does not answer.
+            InputError: a query is too short, or a file of the database has changed since it was opened.
+            MissingError: the process has lost its GPU.
         """
         stream = self.service.stream("search", list(queries), settings, make, with_further, progress=progress)
         try:

@@ -17,11 +17,7 @@ from foldcli.progress import Progress, progress_bar
 from msa.engines.engine import ProfileCallback
 from msa.io.fasta import FastaRecord
 
-R = TypeVar("R")
 T = TypeVar("T")
-
-# largest number of queries of a run that are searched together
-SEARCH_BATCH = 64
 
 
 @dataclass(frozen=True)

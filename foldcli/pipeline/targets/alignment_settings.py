@@ -17,10 +17,6 @@ from msa.hits.search_settings import (
 )
 from msa.profile.matrices import RNA
 
-# number of queries in a run's first batch, which is small so that the network can begin early; later batches
-# double in size
-FIRST_BATCH = 8
-
 
 @dataclass(frozen=True)
 class AlignmentSettings:
