@@ -107,8 +107,8 @@ class HttpService:
                 raise GpuUnavailable("this machine has no NVIDIA GPU")
             device = "cpu"
         database = self.source.open()
-        path, *further = (str(each.path) for each in (database, *database.companions))
-        process = SearchProcess(path, device, _GPU_SHARE, further, many_queries=True)
+        path, *others = (str(each.path) for each in (database, *database.companions))
+        process = SearchProcess(path, device, _GPU_SHARE, others, many_queries=True)
         searcher = process.open(database, cached(partial(open_searcher, self.source, database, _GPU_SHARE)))
         return SearchStages.of(database, searcher, self.cache, self.threads)
 

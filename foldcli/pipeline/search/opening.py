@@ -86,12 +86,10 @@ class DatabaseSource:
         raise InputError("a database of proteins; one of RNA: foldcli createdb --molecule rna", self.db)
 
     def open_existing(self) -> TargetDatabase | None:
-        """Open the database, or return None if it would have to be converted first."""
-        others = [replace(self, db=db, others=()).open_existing() for db in self.others]
-        database = self._open_existing()
-        if database is None or None in others:
-            return None
-        return database.with_companions([other for other in others if other is not None])
+        """Open the database, or return None if it or another one would have to be converted first."""
+        opened = [replace(self, db=db)._open_existing() for db in (self.db, *self.others)]
+        databases = [each for each in opened if each is not None]
+        return databases[0].with_companions(databases[1:]) if len(databases) == len(opened) else None
 
     def _open_existing(self) -> TargetDatabase | None:
         """Open the first database; see `open_existing`."""

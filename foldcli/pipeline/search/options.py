@@ -29,13 +29,13 @@ class SearchOptions:
 
     database: str | None
     alignment: AlignmentSettings
-    further: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
 
     @classmethod
     def from_options(cls, options: dict[str, Any]) -> "SearchOptions":
         """Create the options from the values of the search options of `fold`, which include `databases`."""
-        first, *further = options["databases"] or (None,)
-        return cls(first, AlignmentSettings.from_options(options, options["threads"]), tuple(further))
+        first, *others = options["databases"] or (None,)
+        return cls(first, AlignmentSettings.from_options(options, options["threads"]), tuple(others))
 
     def with_database(self) -> "SearchOptions":
         """Return options with a database: the given one, or with a warning the package's library."""
@@ -53,8 +53,8 @@ class SearchOptions:
             predicts_here: whether a network runs in this process.
         """
         database = str(self.database)
-        if needs_process(device, predicts_here, database, *self.further):
-            return SearchProcess(database, device, _GPU_SHARE, self.further)
+        if needs_process(device, predicts_here, database, *self.others):
+            return SearchProcess(database, device, _GPU_SHARE, self.others)
         return None
 
     def open(self, device: str, process: SearchProcess | None) -> tuple[SearchStage, str]:
@@ -75,7 +75,7 @@ class SearchOptions:
 
     def _source(self, device: str) -> DatabaseSource:
         assert self.database is not None
-        return DatabaseSource(self.database, device, self.further)
+        return DatabaseSource(self.database, device, self.others)
 
 
 @dataclass

@@ -30,7 +30,7 @@ class SearchHandler:
     Args:
         device: "cpu", or GPUs by their numbers.
         gpu_share: largest share of the GPUs' free memory to use.
-        further: see `SearchProcess`.
+        others: see `SearchProcess`.
         many_queries: see `SearchProcess`.
     """
 
@@ -40,13 +40,13 @@ class SearchHandler:
         db: str,
         device: str,
         gpu_share: float,
-        further: tuple[str, ...] = (),
+        others: tuple[str, ...] = (),
         many_queries: bool = False,
     ) -> None:
         # the other process reports errors and draws the progress
         sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115
         self._report, self._reported = report, 0.0
-        self._db, self._device, self._gpu_share, self._further = db, device, gpu_share, further
+        self._db, self._device, self._gpu_share, self._others = db, device, gpu_share, others
         self._searcher: LocalSearcher | JoinedSearcher | None = None
         self._first: LocalSearcher | None = None
         self._many_queries = many_queries
@@ -62,11 +62,11 @@ class SearchHandler:
         if self._device != "cpu":
             if not all(map(allows_several_processes, gpu_numbers(self._device))):
                 raise RuntimeError("the GPU is in an exclusive mode")
-            started = open_gpu(self._device, self._many_queries and not self._further)
+            started = open_gpu(self._device, self._many_queries and not self._others)
         # imports msgspec, while the GPU starts
         from foldcli.pipeline.search import opening
 
-        source = opening.DatabaseSource(self._db, self._device, self._further, started)
+        source = opening.DatabaseSource(self._db, self._device, self._others, started)
         # the other process opens the same databases, with the same messages
         logger.disabled = True
         try:
@@ -81,10 +81,10 @@ class SearchHandler:
         queries: list[FastaRecord],
         settings: "SearchSettings",
         make: "Callable[[FastaRecord, Hits], R]",
-        with_further: bool,
+        with_others: bool,
     ) -> "Iterator[R]":
         """Search the first database or all, and yield what `make` returns for each query's hits."""
-        searcher = self._searcher if with_further else self._first
+        searcher = self._searcher if with_others else self._first
         assert searcher is not None
         for _, result in searcher.map_hits(queries, settings, make, self.report):
             yield result

@@ -64,10 +64,6 @@ def are_many(queries: Sequence[str]) -> bool:
     return total >= _MANY_QUERY_BYTES
 
 
-def ignore(done: int, total: int | None) -> None:
-    """Show no progress."""
-
-
 class SearchProcessEnded(Exception):
     """The process has ended; the message says how."""
 
@@ -90,16 +86,16 @@ class SearchProcess:
 
     Args:
         gpu_share: largest share of the GPU's free memory to use.
-        further: folders of further databases; see `JoinedSearcher`.
+        others: folders of further databases; see `JoinedSearcher`.
         many_queries: whether many queries are expected; see `open_gpu`.
     """
 
     def __init__(
-        self, db: str, device: str, gpu_share: float, further: Sequence[str] = (), many_queries: bool = False
+        self, db: str, device: str, gpu_share: float, others: Sequence[str] = (), many_queries: bool = False
     ) -> None:
         explicit = device if device == "cpu" else f"cuda:{','.join(map(str, gpu_numbers(device)))}"
         entry = "foldcli.pipeline.search.search_handler:SearchHandler"
-        arguments = (db, explicit, gpu_share, tuple(further), many_queries)
+        arguments = (db, explicit, gpu_share, tuple(others), many_queries)
         self.service = Service(entry, *arguments, ended=_ended, **WORKER_OPTIONS)
         self._opened = self.service.request("open")
 
@@ -123,8 +119,8 @@ class SearchProcess:
         queries: "Sequence[FastaRecord]",
         settings: "SearchSettings",
         make: "Callable[[FastaRecord, Hits], R]",
-        progress: Progress,
-        with_further: bool = True,
+        progress: Progress | None = None,
+        with_others: bool = True,
     ) -> "Iterator[R]":
         """Yield what `make` returns for each query's hits, in order; see `ProcessSearcher.map_hits`.
 
@@ -132,15 +128,15 @@ class SearchProcess:
             queries: the queries.
             settings: the settings.
             make: called in the process.
-            progress: called with the progress.
-            with_further: search the further databases, too.
+            progress: called with the progress, unless None.
+            with_others: search the further databases, too.
 
         Raises:
             SearchProcessEnded: the process has ended, or does not answer.
             InputError: a query is too short, or a file of the database has changed since it was opened.
             MissingError: the process has lost its GPU.
         """
-        stream = self.service.stream("search", list(queries), settings, make, with_further, progress=progress)
+        stream = self.service.stream("search", list(queries), settings, make, with_others, progress=progress)
         try:
             while True:
                 try:
@@ -188,10 +184,10 @@ class ProcessSearcher:
         process: SearchProcess,
         open_here: "Callable[[], DatabaseSearcher]",
         drives_gpus: bool,
-        with_further: bool = True,
+        with_others: bool = True,
     ) -> None:
         self._database, self._process, self._open_here = database, process, open_here
-        self.drives_gpus, self._with_further = drives_gpus, with_further
+        self.drives_gpus, self._with_others = drives_gpus, with_others
         self._here: DatabaseSearcher | None = None
 
     def alone(self) -> "ProcessSearcher":
@@ -224,7 +220,7 @@ class ProcessSearcher:
         searched = 0
         if self._here is None:
             try:
-                found = self._process.search(queries, settings, make, progress or ignore, self._with_further)
+                found = self._process.search(queries, settings, make, progress, self._with_others)
                 for result in found:
                     searched += 1
                     yield queries[searched - 1], result

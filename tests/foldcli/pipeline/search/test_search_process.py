@@ -229,7 +229,7 @@ def test_search_after_the_end_says_how_the_process_has_ended(folder: Path) -> No
     opened(process, folder)
     process.close()
     with pytest.raises(SearchProcessEnded, match="exit code"):
-        list(process.search(QUERIES, SEARCH, MAKE, search_process.ignore))
+        list(process.search(QUERIES, SEARCH, MAKE))
 
 
 def test_progress_is_reported_a_few_times_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
