@@ -22,13 +22,13 @@ from typing import Literal
 from foldcli.logs import logger
 from foldcli.options.common import parse_size
 from foldcli.paths import cache_dir
+from foldcli.pipeline.search.search_process import are_built
 from foldcli.pipeline.search.searcher import JoinedSearcher, LocalSearcher
 from foldcli.process_state import set_numba_cache_folder
 from foldcli.progress import CompilationProgress, progress_bar
 from msa.base.atomic import writing_cache
 from msa.base.errors import InputError
 from msa.database.database import BothStrands, TargetDatabase
-from msa.database.manifest import MANIFEST
 from msa.engines.engine import Engine
 from msa.gpu.worker.interface import GpuSettings
 from msa.gpu.worker.process_start import GpuProcess
@@ -64,7 +64,7 @@ class DatabaseSource:
             MissingError: there is no such path.
             InputError: `db` is not a database, is damaged, or has sequences of another kind.
         """
-        database = TargetDatabase.open(Path(self.db)) if self.is_built else self._convert()
+        database = TargetDatabase.open(Path(self.db)) if are_built(self.db) else self._convert()
         self._check_molecule(database)
         if (whole := database.manifest.whole) is not None:
             logger.info(
@@ -94,20 +94,15 @@ class DatabaseSource:
     def _open_existing(self) -> TargetDatabase | None:
         """Open the first database; see `open_existing`."""
         folder = Path(self.db)
-        if not self.is_built:
+        if not are_built(self.db):
             from msa.database.build import database_path  # imports numba, which databases do not need
 
             folder = database_path(self.db, cache_dir(), self.molecule)
-            if folder != Path(self.db) and not (folder / MANIFEST).is_file():
+            if folder != Path(self.db) and not are_built(str(folder)):
                 return None
         database = TargetDatabase.open(folder)
         self._check_molecule(database)
         return database
-
-    @property
-    def is_built(self) -> bool:
-        """True if the first database need not be converted."""
-        return (Path(self.db) / MANIFEST).is_file()
 
     def _convert(self) -> TargetDatabase:
         from msa.database.build import open_or_build_database  # imports numba, which databases do not need
@@ -133,7 +128,7 @@ def open_searcher(
         MissingError: a database does not exist; see `DatabaseSource.open`.
         InputError: a database cannot be used; see `DatabaseSource.open`.
     """
-    if database is None and source.is_built:
+    if database is None and are_built(source.db, *source.others):
         database = source.open()
     share = gpu_share / (1 + len(source.others))
     engines = [open_search_engine(source.device, share, source.started) for _ in (source.db, *source.others)]

@@ -77,8 +77,12 @@ def needs_process(device: str, predicts_here: bool, *databases: str) -> bool:
         databases: values of `--db`; those that still have to be converted are searched by this process.
     """
     one_gpu = device != "cpu" and len(gpu_numbers(device)) == 1
-    are_built = all((Path(each) / MANIFEST).is_file() for each in databases)
-    return one_gpu and predicts_here and has_nvidia_hardware() and are_built
+    return one_gpu and predicts_here and has_nvidia_hardware() and are_built(*databases)
+
+
+def are_built(*databases: str) -> bool:
+    """Return whether no database, by its path, has to be converted."""
+    return all((Path(each) / MANIFEST).is_file() for each in databases)
 
 
 class SearchProcess:
