@@ -87,12 +87,10 @@ class DatabaseSource:
 
     def open_existing(self) -> TargetDatabase | None:
         """Open the database, or return None if it or another one would have to be converted first."""
-        opened = [replace(self, db=db)._open_existing() for db in (self.db, *self.others)]
-        databases = [each for each in opened if each is not None]
-        return databases[0].with_companions(databases[1:]) if len(databases) == len(opened) else None
-
-    def _open_existing(self) -> TargetDatabase | None:
-        """Open the first database; see `open_existing`."""
+        if self.others:
+            opened = [replace(self, db=db, others=()).open_existing() for db in (self.db, *self.others)]
+            databases = [each for each in opened if each is not None]
+            return databases[0].with_companions(databases[1:]) if len(databases) == len(opened) else None
         folder = Path(self.db)
         if not are_built(self.db):
             from msa.database.build import database_path  # imports numba, which databases do not need

@@ -48,7 +48,6 @@ class SearchHandler:
         self._report, self._reported = report, 0.0
         self._db, self._device, self._gpu_share, self._others = db, device, gpu_share, others
         self._searcher: LocalSearcher | JoinedSearcher | None = None
-        self._first: LocalSearcher | None = None
         self._many_queries = many_queries
 
     def open(self) -> tuple[dict[str, str], bool]:
@@ -73,8 +72,7 @@ class SearchHandler:
             self._searcher = opening.open_searcher(source, gpu_share=self._gpu_share)
         finally:
             logger.disabled = False
-        self._first = self._searcher.alone()
-        return self._searcher.checksums, self._first.drives_gpus
+        return self._searcher.checksums, self._searcher.drives_gpus
 
     def search(
         self,
@@ -84,8 +82,8 @@ class SearchHandler:
         with_others: bool,
     ) -> "Iterator[R]":
         """Search the first database or all, and yield what `make` returns for each query's hits."""
-        searcher = self._searcher if with_others else self._first
-        assert searcher is not None
+        assert self._searcher is not None
+        searcher = self._searcher if with_others else self._searcher.alone()
         for _, result in searcher.map_hits(queries, settings, make, self.report):
             yield result
 

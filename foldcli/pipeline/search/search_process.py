@@ -7,6 +7,7 @@ sends what this process needs of the hits, such as texts. This module does not i
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -176,37 +177,33 @@ def _wait_for(get: Callable[[float], T]) -> T:
         raise SearchProcessEnded("the process of the searches does not answer") from None
 
 
+@dataclass(eq=False)
 class ProcessSearcher:
     """A database that a process searches; see `foldcli.pipeline.search.protocols.Searcher`.
 
     If the process ends, for example for lack of memory, the calling process searches instead.
     """
 
-    def __init__(
-        self,
-        database: "TargetDatabase",
-        process: SearchProcess,
-        open_here: "Callable[[], DatabaseSearcher]",
-        drives_gpus: bool,
-        with_others: bool = True,
-    ) -> None:
-        self._database, self._process, self._open_here = database, process, open_here
-        self.drives_gpus, self._with_others = drives_gpus, with_others
-        self._here: DatabaseSearcher | None = None
+    database: "TargetDatabase"
+    process: SearchProcess
+    open_here: "Callable[[], DatabaseSearcher]"
+    drives_gpus: bool
+    with_others: bool = True
+    _here: "DatabaseSearcher | None" = field(default=None, init=False)
 
     def alone(self) -> "ProcessSearcher":
         """Return a searcher of the first database as if there were no others."""
-        database, here = self._database.with_companions(()), self._open_here
-        return ProcessSearcher(database, self._process, lambda: here().alone(), self.drives_gpus, False)
+        database, here = self.database.with_companions(()), self.open_here
+        return replace(self, database=database, open_here=lambda: here().alone(), with_others=False)
 
     def close(self) -> None:
         """End the process."""
-        self._process.close()
+        self.process.close()
 
     @property
     def checksums(self) -> dict[str, str]:
         """SHA-256 of the database's parts."""
-        return self._database.checksums
+        return self.database.checksums
 
     def map_hits(
         self,
@@ -224,7 +221,7 @@ class ProcessSearcher:
         searched = 0
         if self._here is None:
             try:
-                found = self._process.search(queries, settings, make, progress, self._with_others)
+                found = self.process.search(queries, settings, make, progress, self.with_others)
                 for result in found:
                     searched += 1
                     yield queries[searched - 1], result
@@ -232,6 +229,6 @@ class ProcessSearcher:
             except (SearchProcessEnded, MissingError) as error:
                 # it may hang, or have lost the process of its GPU, and still hold memory of the GPU
                 logger.warning("%s; the main process searches instead", str(error).partition("\n")[0])
-                self._process.close()
-                self._here = self._open_here()
+                self.process.close()
+                self._here = self.open_here()
         yield from self._here.map_hits(queries[searched:], settings, make, progress)

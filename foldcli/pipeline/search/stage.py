@@ -1,9 +1,8 @@
 """The search stage: search with queries, and store the alignments of their hits."""
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 from foldcli.errors import ServerLost
 from foldcli.inputs.complexes import Complex
@@ -16,8 +15,6 @@ from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
 from foldcli.progress import Progress, progress_bar
 from msa.engines.engine import ProfileCallback
 from msa.io.fasta import FastaRecord
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -119,7 +116,8 @@ class SearchStage:
         while queries:
             searched = 0
             try:
-                for result in self._map(write, self.search(queries, make, on_profile, progress)):
+                found = self.search(queries, make, on_profile, progress)
+                for result in map_in_threads(write, found, self.write_threads):
                     searched += 1
                     yield result
             except ServerLost:
@@ -130,7 +128,3 @@ class SearchStage:
                 yield SearchResult(name, query, error)
             # after an error the search continues with the next query
             queries = queries[searched:]
-
-    def _map(self, write: Callable[[T], SearchResult], found: Iterator[T]) -> Iterator[SearchResult]:
-        """Return an iterator over the results of `write`."""
-        return map_in_threads(write, found, self.write_threads) if self.write_threads else map(write, found)
