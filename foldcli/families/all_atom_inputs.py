@@ -163,9 +163,9 @@ def load_prepared(target: TargetRun, features: FeatureServices) -> PreparedInput
         content = preparation.read()
         shutil.rmtree(target.files.search_folder, ignore_errors=True)
         preparation.stage_files(target.files)
-    target.facts |= content["facts"]
-    _warn(target, content["warnings"])
-    return PreparedInputs(preparation, tuple(UsedTemplate(*values) for values in content["used"]))
+    target.facts = target.facts.updated(content.facts)
+    _warn(target, content.warnings)
+    return PreparedInputs(preparation, tuple(UsedTemplate(*values) for values in content.used))
 
 
 def prepare_job(
@@ -183,7 +183,7 @@ def prepare_job(
     overwrite = features.settings.overwrite
     if not overwrite and preparation.has(seeds):
         try:
-            target.facts |= preparation.read()["facts"]
+            target.facts = target.facts.updated(preparation.read().facts)
             for seed in seeds if features.settings.verify else ():
                 PreparedInputs(preparation, ()).load(seed)
         except InputError:
@@ -230,13 +230,10 @@ def _stage_search(
 def _add_facts(target: TargetRun, aligned: AlignedJob, tokens: int, atoms: int) -> None:
     polymers = [entity for entity in aligned.job.entities if isinstance(entity, Polymer)]
     rows = max((len(each.alignment) for each in polymers if each.alignment is not None), default=1)
-    target.facts |= {
-        "residues": tokens,
-        "atoms": atoms,
-        "alignment_rows": rows + aligned.paired_rows,
-        "paired_rows": aligned.paired_rows,
-        "chains": sum(len(entity.chains) for entity in aligned.job.entities),
-    }
+    facts = target.facts
+    facts.residues, facts.atoms = tokens, atoms
+    facts.alignment_rows, facts.paired_rows = rows + aligned.paired_rows, aligned.paired_rows
+    facts.chains = sum(len(entity.chains) for entity in aligned.job.entities)
     _warn(target, aligned.notes)
 
 

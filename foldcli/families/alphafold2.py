@@ -29,6 +29,7 @@ from foldcli.inputs.queries import QuerySources, read_named_queries
 from foldcli.inputs.screen import Background, find_screen_targets
 from foldcli.inputs.targets import TargetInput, approximate_length, find_predict_targets, is_complex
 from foldcli.logs import logger
+from foldcli.outputs.facts import RowClusterFacts
 from foldcli.outputs.model_files import ModelOrigin
 from foldcli.outputs.target import TargetRun
 from foldcli.params.manifest import read_manifest
@@ -277,14 +278,14 @@ class SingleChainKind(AlphaFold2Kind):
     def _sampling_settings(self, source: ParameterSource, settings: PredictSettings) -> SamplingSettings:
         raise NotImplementedError
 
-    def input_facts(self, inputs: AlignmentInputs, settings: PredictSettings) -> dict[str, Any]:
-        """Return the sizes of the clusters of rows, if they are used; see `Family.input_facts`."""
+    def row_cluster_facts(self, inputs: AlignmentInputs, settings: PredictSettings) -> RowClusterFacts | None:
+        """Return the clusters of rows, if they are used; see `Family.row_cluster_facts`."""
         if not settings.msa_cluster:
-            return {}
+            return None
         clusters = inputs.row_clusters
         found = f"{len(clusters.rows)} clusters of rows within {clusters.epsilon:g}"
         logger.info("%s: %s; seeds from 1 have one each, all others the whole alignment", inputs.name, found)
-        return {"row_clusters": {"rows": list(map(len, clusters.rows)), "epsilon": clusters.epsilon}}
+        return RowClusterFacts(list(map(len, clusters.rows)), clusters.epsilon)
 
     def template_features(self, templates: Templates, source: ParameterSource) -> dict[str, np.ndarray]:
         """Return the features of templates as a network takes them."""

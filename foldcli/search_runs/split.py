@@ -7,8 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import click
-
+from foldcli.errors import OptionError
 from foldcli.inputs.queries import QuerySources, name_single_chains
 from foldcli.inputs.shard import Shard
 from foldcli.logs import logger
@@ -69,7 +68,7 @@ class PartSearchRun:
         kept.
 
         Raises:
-            click.UsageError: the file exists, and is of another search; or no iteration follows.
+            OptionError: the file exists, and is of another search; or no iteration follows.
             InputError: the database is no part of a split one, a file or a query is invalid, or `previous`
                 does not have all hits of earlier iterations of the same search.
         """
@@ -88,7 +87,7 @@ class PartSearchRun:
         }
         if not self.overwrite and out.exists():
             if not _is_finished(out, about, queries):
-                raise click.UsageError(f"{out} exists; --overwrite replaces it.")
+                raise OptionError(f"{out} exists; --overwrite replaces it.")
             logger.info("%s: already done", out)
             return
         remove_abandoned_files(out.parent, f"{out.name}.")
@@ -120,7 +119,7 @@ class PartSearchRun:
             raise InputError(f"not of this search: {difference} differs", file.path)
         if len(hits.iterations) >= (count := self.settings.search.num_iterations):
             text = f"--previous has the hits of all iterations (--num-iterations {count}): merge them."
-            raise click.UsageError(text)
+            raise OptionError(text)
         return [partial(hits.read, index) for index in range(len(hits.iterations))]
 
     def _queries(self) -> list[FastaRecord]:

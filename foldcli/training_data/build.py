@@ -80,7 +80,7 @@ class TrainingDataRun:
         """Write the training data, unless an earlier run with the same input has.
 
         Raises:
-            click.UsageError: a structure library has backbones only.
+            OptionError: a structure library has backbones only.
             InputError: there is no chain to train on, an input is damaged, or the output exists.
         """
         libraries = open_structures(self.structures, self.threads)

@@ -19,6 +19,7 @@ import numpy as np
 from msa.alphabet import LETTER_BITS, decode, encode
 from msa.base.digests import file_sha256
 from msa.base.errors import InputError, MissingError
+from msa.base.hardware import available_cores
 from msa.base.json_files import to_record
 from msa.base.progress import Progress
 from msa.database.build_files import check_output, publish, temporary_folder
@@ -52,10 +53,6 @@ _IS_BASE = np.isin(np.arange(LETTER_BITS + 1), encode("ACGTUN"))
 _QUANTILES = (0, 0.05, 0.25, 0.5, 0.75, 0.95, 1)
 
 
-def _available_cores() -> int:
-    return len(os.sched_getaffinity(0))
-
-
 @dataclass(frozen=True)
 class BuildSettings:
     """Settings of a build. Only `mask`, `clusters`, `parts` and `molecule` change the content.
@@ -74,7 +71,7 @@ class BuildSettings:
     clusters: Path | None = None
     parts: int | None = None
     molecule: Literal["protein", "rna"] = PROTEIN
-    threads: int = field(default_factory=_available_cores)
+    threads: int = field(default_factory=available_cores)
     block_bytes: int = 4 << 20
     overwrite: bool = False
 

@@ -5,8 +5,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-import click
-
 from foldcli.errors import describe
 from foldcli.families.registry import family_of
 from foldcli.families.reporting import Estimate, PlanHeading
@@ -191,7 +189,7 @@ def estimator(predictor: "Predictor", identities: TargetIdentities) -> Callable[
 
 def database_heading(db: str, database: TargetDatabase | None) -> PlanHeading:
     """Return the plan's heading about the database, which is None if it would have to be built first."""
-    values: dict[str, Any] = {"path": db, "exists": database is not None}
+    values: dict[str, object] = {"path": db, "exists": database is not None}
     if database is None:
         line = f"database: {db}, which would be built first; finished targets are not known before that"
         return PlanHeading(line, "database", values)
@@ -227,14 +225,14 @@ def print_plan(
     if as_json:
         content = {heading.name: heading.values for heading in headings}
         content |= {"targets": [target.as_json() for target in planned], "unreadable": unreadable}
-        click.echo(json.dumps(content, indent=2))
+        print(json.dumps(content, indent=2), flush=True)
     else:
         width = max([len("target"), *(len(target.name) for target in planned)])
         lines = [heading.line for heading in headings]
         lines += ["", f"{'target':<{width}}  {size_unit:>8}    memory        time  action"]
         lines += [_line(target, width) for target in planned]
         lines += ["", *totals(planned), *(f"unreadable: {reason}" for reason in unreadable)]
-        click.echo("\n".join(lines))
+        print("\n".join(lines), flush=True)
     failures.raise_if_any(written=False)
 
 

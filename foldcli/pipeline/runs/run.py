@@ -26,13 +26,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain
 
-import click
-
 from features.complexes.pairing import DEFAULT_PAIRING
 from foldcli.errors import NotRelaxed, NotReported, SomeTargetsFailed, TargetFailed
 from foldcli.inputs.failures import Failures
 from foldcli.logs import log_time_since_start, logger
-from foldcli.options.common import available_cores
 from foldcli.outputs.done import DoneRecord
 from foldcli.outputs.model_files import ModelResult
 from foldcli.outputs.summary import RunSummary, remove_run_leftovers
@@ -55,6 +52,7 @@ from foldcli.pipeline.search.stores import CacheStore, ChainStore
 from foldcli.pipeline.targets.layouts import RunDescription, layout_of
 from foldcli.pipeline.targets.order import in_run_order
 from msa.base.errors import MissingError
+from msa.base.hardware import available_cores
 from msa.base.interpreter import short_switch_interval
 from msa.base.services.service import close_all
 from msa.io.fasta import FastaRecord
@@ -104,7 +102,7 @@ def run_targets(
     summary.write(failed)
     if as_json:
         for model in summary.models(failed):
-            click.echo(json.dumps(model))
+            print(json.dumps(model), flush=True)
     summary.log(failed, failures.path)
     from foldcli.report.make import make_index, try_index  # jinja2
 
@@ -248,8 +246,8 @@ def _log_result(target: TargetRun, record: DoneRecord, size: str, untrained: boo
     best = record.ranking[0]
     fields = {
         "target": target.name,
-        "residues": record.facts["residues"],
-        "alignment_rows": record.facts["alignment_rows"],
+        "residues": record.facts.residues,
+        "alignment_rows": record.facts.alignment_rows,
         "plddt": best.plddt,
         "ptm": best.ptm,
         "iptm": best.iptm,

@@ -20,12 +20,12 @@ from pathlib import Path
 from typing import Literal
 
 from foldcli.logs import logger
-from foldcli.options.common import parse_size
 from foldcli.paths import cache_dir
 from foldcli.pipeline.search.search_process import are_built
 from foldcli.pipeline.search.searcher import JoinedSearcher, LocalSearcher
 from foldcli.process_state import set_numba_cache_folder
 from foldcli.progress import CompilationProgress, progress_bar
+from foldcli.values import parse_size
 from msa.base.atomic import writing_cache
 from msa.base.errors import InputError
 from msa.database.database import BothStrands, TargetDatabase

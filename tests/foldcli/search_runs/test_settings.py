@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import click
 import pytest
 
+from foldcli.errors import OptionError
 from foldcli.inputs.queries import QuerySources
 from foldcli.inputs.shard import Shard
 from foldcli.outputs.resumable_table import open_table
@@ -83,7 +83,7 @@ def test_files_of_killed_searches_are_removed(tmp_path: Path) -> None:
     write_table(run, str(tmp_path / "h.m8"), DEFAULT_COLUMNS)
     assert not left.exists() and other.exists()
     assert len((tmp_path / "h.m8").read_text().splitlines()) == 9
-    with pytest.raises(click.UsageError, match="exists; --overwrite replaces it"):
+    with pytest.raises(OptionError, match="exists; --overwrite replaces it"):
         write_table(run, str(tmp_path / "h.m8"), DEFAULT_COLUMNS)
 
 

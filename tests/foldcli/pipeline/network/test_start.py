@@ -15,7 +15,8 @@ from features.alphafold2.sampling import SamplingSettings, sample_features
 from foldcli.families.settings import NetworkOptions, PredictSettings
 from foldcli.params.parameters import ParameterSource
 from foldcli.pipeline.network.preloading import start_preloading
-from foldcli.pipeline.network.start import Processes, start
+from foldcli.pipeline.network.processes import Processes
+from foldcli.pipeline.network.start import start
 from foldcli.pipeline.prepare.sampling_process import prepare_features
 from msa.alignments.files import parse_alignment
 from msa.base.jit import kernel
