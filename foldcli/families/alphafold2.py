@@ -103,9 +103,9 @@ class AlignmentInputs:
             cycles = [np.full(length, length if name in cyclic else 0) for name, length in lengths]
             given["cycle_length"] = np.concatenate(cycles)
         if (path := settings.start_structure(self.name)) is not None:
-            from features.templates.start_structure import read_start  # imports gemmi
+            from features.alphafold2.start_structure import read_start_positions  # imports gemmi
 
-            given["start_positions"] = read_start(path, lengths)
+            given["start_positions"] = read_start_positions(path, lengths)
         return given
 
 

@@ -19,7 +19,7 @@ from msa.alphabet import GAP, encode
 from msa.io.fasta import FastaRecord, UnsupportedRecord
 from msa.profile.family_profile import MAX_MEMBER_IDENTITY, distinct_rows, family_profile
 from msa.profile.matrices import BLOSUM62
-from msa.profile.pssm import ProfileQuery
+from msa.profile.pssm import ProfileRecord
 
 # makes a query of an alignment
 Profile: TypeAlias = Callable[[Alignment], FastaRecord]
@@ -36,7 +36,7 @@ def query_from_alignment(
         matrix: see `family_profile`.
 
     Returns:
-        A ProfileQuery, or a FastaRecord of the first row if no other row differs enough from it.
+        A ProfileRecord, or a FastaRecord of the first row if no other row differs enough from it.
     """
     header, sequence = alignment.names[0], alignment.query
     rows = encode(alignment.letters.tobytes()).reshape(alignment.letters.shape)
@@ -45,7 +45,7 @@ def query_from_alignment(
     if len(distinct) == 1:
         return FastaRecord(header, sequence)
     source = f"an alignment of {len(rows):,} rows, {len(distinct):,} of them different"
-    return ProfileQuery(header, sequence, family_profile(distinct, comp_bias_corr, matrix), source)
+    return ProfileRecord(header, sequence, family_profile(distinct, comp_bias_corr, matrix), source)
 
 
 def alphafold3_queries(data: bytes, path: str, profile: Profile) -> list[FastaRecord | Complex]:

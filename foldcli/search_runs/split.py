@@ -17,6 +17,7 @@ from foldcli.pipeline.search.searcher import LocalSearcher
 from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
 from foldcli.progress import Progress, progress_bar
 from foldcli.version import VERSION
+from msa.alignments.filter_settings import AlignmentFilter
 from msa.alignments.m8 import COLUMNS
 from msa.base.atomic import atomic_write
 from msa.base.errors import InputError
@@ -24,12 +25,12 @@ from msa.base.json_files import to_record
 from msa.base.temporary_names import remove_abandoned_files
 from msa.database.manifest import WholeDatabase
 from msa.engines.engine import ProfileCallback
+from msa.engines.search_settings import SearchSettings
 from msa.hits.hits import Hits
-from msa.hits.search_settings import AlignmentFilter, SearchSettings
 from msa.io.fasta import FastaRecord
-from msa.profile.pssm import ProfileQuery
+from msa.profile.pssm import ProfileRecord
 from msa.search.database_search import check_query
-from msa.search.split.files import PartHitsFile, PartHitsWriter, describe_queries
+from msa.search.split.hit_files import PartHitsFile, PartHitsWriter, describe_queries
 from msa.search.split.merge import PartHits, merge_hits
 from msa.search.split.part_search import ReadParts
 
@@ -158,8 +159,8 @@ def _is_finished(path: Path, about: dict[str, Any], queries: Sequence[FastaRecor
     with contextlib.suppress(InputError, OSError):
         file = PartHitsFile.open(path)
         same_profiles = all(
-            not isinstance(query, ProfileQuery)
-            or (isinstance(old, ProfileQuery) and bool((old.profile == query.profile).all()))
+            not isinstance(query, ProfileRecord)
+            or (isinstance(old, ProfileRecord) and bool((old.profile == query.profile).all()))
             for query, old in zip(queries, file.queries, strict=False)
         )
         return (

@@ -17,8 +17,9 @@ from foldcli.search_runs.settings import SearchRun
 from foldcli.search_runs.split import MergedSearcher, PartSearchRun, ResultFormat
 from foldcli.search_runs.table import write_table
 from foldcli.server.client import RemoteSearcher
+from msa.alignments.filter_settings import AlignmentFilter
 from msa.alignments.m8 import DEFAULT_COLUMNS, parse_columns
-from msa.hits.search_settings import MAX_SEQS, AlignmentFilter
+from msa.engines.search_settings import MAX_SEQS
 from msa.io.molecules import RNA
 from msa.profile.matrices import RNA as RNA_MATRIX
 

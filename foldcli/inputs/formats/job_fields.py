@@ -17,7 +17,7 @@ from msa.alignments.files import Alignment, parse_alignment, read_alignment
 from msa.base.errors import InputError
 from msa.io.compression import read_bytes
 from msa.io.fasta import clean_sequence
-from msa.io.molecules import looks_like_nucleic_acid, other_molecule
+from msa.io.molecules import describe_non_protein, looks_like_nucleic_acid
 
 T = TypeVar("T")
 Refuse = Callable[[InputError], None]
@@ -170,7 +170,7 @@ def other_content_of_protein(entity: MappingWithLines) -> Iterator[str]:
     sequence = "".join(str(entity.get("sequence")).split()).upper()
     if ":" in sequence:
         yield "a sequence of several chains (':')"
-    elif (molecule := other_molecule("", sequence)) is not None:
+    elif (molecule := describe_non_protein("", sequence)) is not None:
         yield f"{molecule} as protein"
 
 

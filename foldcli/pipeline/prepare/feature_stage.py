@@ -9,7 +9,7 @@ from typing import IO
 
 import numpy as np
 
-from features.assembly.job import OwnTemplate
+from features.assembly.job import JobTemplate
 from features.cache.entry import read_entry
 from features.templates.table import write_template_table
 from foldcli.inputs.alignment_targets import AlignmentTarget
@@ -82,7 +82,7 @@ class FeatureStage:
             return features, self._find_templates(target, features) if with_templates else None
 
     def templates_of_chain(
-        self, name: str, sequence: str, templates: Sequence[OwnTemplate]
+        self, name: str, sequence: str, templates: Sequence[JobTemplate]
     ) -> TargetTemplates:
         """Return the templates that a job gives to a chain; see `FeatureServices`."""
         return templates_of_chain(name, sequence, templates, self.templates)

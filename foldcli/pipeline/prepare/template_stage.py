@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from msgspec import UNSET, UnsetType
 
-from features.assembly.job import OwnTemplate
+from features.assembly.job import JobTemplate
 from features.templates.candidates import TemplateHits
 from features.templates.library.library import EMBEDDED, StructureLibrary, is_library
 from features.templates.library.settings import TemplateSettings
@@ -186,7 +186,7 @@ def templates_of_job(source: Any, stage: TemplateStage | None) -> dict[str, Targ
     Raises:
         InputError: a template cannot be read; names its place in the file.
     """
-    given: Sequence[Sequence[OwnTemplate] | None] = getattr(source, "templates", ())
+    given: Sequence[Sequence[JobTemplate] | None] = getattr(source, "templates", ())
     if not given:
         return {}
     sequences = source.sequence.split(":")
@@ -198,14 +198,14 @@ def templates_of_job(source: Any, stage: TemplateStage | None) -> dict[str, Targ
 
 
 def templates_of_chain(
-    name: str, sequence: str, templates: Sequence[OwnTemplate], stage: TemplateStage | None
+    name: str, sequence: str, templates: Sequence[JobTemplate], stage: TemplateStage | None
 ) -> TargetTemplates:
     """Return the templates that a job file gives to a chain; see `templates_of_job`."""
     # imports gemmi, which runs without such templates load later
-    from features.templates.own_templates import own_template_hits
+    from features.templates.job_templates import job_template_hits
 
     settings = TemplateSettings() if stage is None else stage.settings
-    hits, unusable = own_template_hits(sequence, templates, name, settings.max_templates)
+    hits, unusable = job_template_hits(sequence, templates, name, settings.max_templates)
     return TargetTemplates(hits, hit_features(hits), unusable)
 
 

@@ -53,8 +53,8 @@ from foldcli.pipeline.targets.layouts import RunDescription, layout_of
 from foldcli.pipeline.targets.order import in_run_order
 from msa.base.errors import MissingError
 from msa.base.hardware import available_cores
-from msa.base.interpreter import short_switch_interval
 from msa.base.services.service import close_all
+from msa.base.switch_interval import short_switch_interval
 from msa.io.fasta import FastaRecord
 
 # searched targets that wait for their features

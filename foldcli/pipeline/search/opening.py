@@ -93,7 +93,7 @@ class DatabaseSource:
             return databases[0].with_companions(databases[1:]) if len(databases) == len(opened) else None
         folder = Path(self.db)
         if not are_built(self.db):
-            from msa.database.build import database_path  # imports numba, which databases do not need
+            from msa.database.cached_databases import database_path  # numba, which databases do not need
 
             folder = database_path(self.db, cache_dir(), self.molecule)
             if folder != Path(self.db) and not are_built(str(folder)):
@@ -103,7 +103,7 @@ class DatabaseSource:
         return database
 
     def _convert(self) -> TargetDatabase:
-        from msa.database.build import open_or_build_database  # imports numba, which databases do not need
+        from msa.database.cached_databases import open_or_build_database  # numba; see above
 
         with writing_cache(cache_dir()), progress_bar("building the database", "B") as progress:
             return open_or_build_database(

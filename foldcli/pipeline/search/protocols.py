@@ -21,8 +21,8 @@ from foldcli.pipeline.search.hit_texts import HitTexts, map_hits
 from foldcli.progress import Progress
 from msa.engines.database_processes import DatabaseProcesses
 from msa.engines.engine import ProfileCallback
+from msa.engines.search_settings import SearchSettings
 from msa.hits.hits import Hits
-from msa.hits.search_settings import SearchSettings
 from msa.io.fasta import FastaRecord
 
 R = TypeVar("R")

@@ -18,15 +18,15 @@ from msa.base.errors import MissingError
 from msa.base.hardware import gpu_numbers, has_nvidia_hardware
 from msa.base.services.service import Service
 from msa.database.file_names import MANIFEST
-from msa.gpu.device.opening import open_in_background
+from msa.gpu.device.cuda_context import open_in_background
 from msa.gpu.worker.process_start import GpuProcess
 
 if TYPE_CHECKING:
     from foldcli.pipeline.search.protocols import DatabaseSearcher
     from msa.database.database import TargetDatabase
     from msa.engines.engine import ProfileCallback
+    from msa.engines.search_settings import SearchSettings
     from msa.hits.hits import Hits
-    from msa.hits.search_settings import SearchSettings
     from msa.io.fasta import FastaRecord
 
 R = TypeVar("R")

@@ -12,10 +12,10 @@ from foldcli.progress import Progress
 from msa.database.database import TargetDatabase
 from msa.engines.database_processes import DatabaseProcesses
 from msa.engines.engine import Engine, ProfileCallback
+from msa.engines.search_settings import SearchSettings
 from msa.hits.hits import Hits
-from msa.hits.search_settings import SearchSettings
 from msa.io.fasta import FastaRecord
-from msa.profile.pssm import ProfileQuery, QueryProfile
+from msa.profile.pssm import ProfileRecord, QueryProfile
 from msa.search.database_search import search_many
 from msa.search.exact import exact_search
 from msa.search.split.merge import PartHits, concatenate_hits
@@ -167,7 +167,7 @@ def _further_query(
     """Return what further databases are searched with: the last profile, or without iterations the query."""
     if settings.num_iterations == 1:
         return query
-    return ProfileQuery(query.header, query.sequence, profile.profile, "iterations", of_family)
+    return ProfileRecord(query.header, query.sequence, profile.profile, "iterations", of_family)
 
 
 def _join_hits(parts: Sequence[Hits], sizes: Sequence[int]) -> Hits:

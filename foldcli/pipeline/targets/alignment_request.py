@@ -10,7 +10,7 @@ from foldcli.fingerprints import fingerprint
 from foldcli.inputs.complexes import Complex, chain_query
 from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
 from msa.io.fasta import FastaRecord
-from msa.profile.pssm import ProfileQuery
+from msa.profile.pssm import ProfileRecord
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class AlignmentRequest:
         if isinstance(query, Complex):
             return {"query": query.sequence} | self.chains_identity(query.chains)
         profile: dict[str, object] = {}
-        if isinstance(query, ProfileQuery):
+        if isinstance(query, ProfileRecord):
             profile["profile"] = hashlib.sha256(query.profile.tobytes()).hexdigest()
             profile["of_family"] = query.of_family
         return profile | {

@@ -6,14 +6,9 @@ from typing import Any
 from features.complexes.pairing import DEFAULT_PAIRING, PairingSettings
 from foldcli.errors import OptionError
 from foldcli.values import value_or_default
+from msa.alignments.filter_settings import FOLDING_FILTER, AlignmentFilter
 from msa.base.errors import InputError
-from msa.hits.search_settings import (
-    FOLDING_FILTER,
-    FOLDING_SEARCH,
-    AlignmentFilter,
-    SearchSettings,
-    default_gap_costs,
-)
+from msa.engines.search_settings import FOLDING_SEARCH, SearchSettings, default_gap_costs
 from msa.profile.matrices import RNA
 
 

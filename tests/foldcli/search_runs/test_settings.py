@@ -17,13 +17,14 @@ from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
 from foldcli.search_runs.folder import write_alignments
 from foldcli.search_runs.settings import SearchRun
 from foldcli.search_runs.table import write_table
+from msa.alignments.filter_settings import AlignmentFilter
 from msa.alignments.m8 import DEFAULT_COLUMNS
 from msa.base.errors import MissingError
 from msa.base.temporary_names import OLD_SECONDS
 from msa.cpu.engine import CpuEngine
 from msa.database.build import BuildSettings, build_database
 from msa.database.database import TargetDatabase
-from msa.hits.search_settings import AlignmentFilter, SearchSettings
+from msa.engines.search_settings import SearchSettings
 
 UBIQUITIN = "MQIFVKTLTGKTITLEVEPSDTIENVKAKIQDKEGIPPDQQRLIFAGKQLEDGRTLSDYNIQKESTLHLVLRLRGG"
 

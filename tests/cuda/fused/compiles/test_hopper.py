@@ -7,8 +7,8 @@ import torch
 
 pytest.importorskip("triton")
 
-from benchmarks import contest
-from benchmarks.contest import GateFirstWeights
+from benchmarks import contest_kernels
+from benchmarks.contest_kernels import GateFirstWeights
 from cuda.fused.attention import (
     biases,
     hopper_bias_gradient,
@@ -110,13 +110,13 @@ def test_triangle_multiplication_on_hopper(
 def test_contest(
     channels: int, compiled: Callable[..., CompiledKernel], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kernels = [compiled(contest, name) for name in ("operands_kernel", "finish_kernel")]
+    kernels = [compiled(contest_kernels, name) for name in ("operands_kernel", "finish_kernel")]
     c, m = channels, 128
     shapes = [(c,), (c,), *[(c, m)] * 5, (m,), (m,), (m, c)]
     weights = GateFirstWeights(*(torch.empty(shape) for shape in shapes))
     x = torch.empty(2, 48, 48, c)
-    contest.gate_first_triangle_multiplication(x, weights, x[..., 0])
-    contest.gate_first_triangle_multiplication(x, weights)
+    contest_kernels.gate_first_triangle_multiplication(x, weights, x[..., 0])
+    contest_kernels.gate_first_triangle_multiplication(x, weights)
     for kernel in kernels:
         check(kernel, 2)
 

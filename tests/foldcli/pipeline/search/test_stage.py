@@ -18,10 +18,11 @@ from foldcli.pipeline.search.stores import CacheStore, ChainStore
 from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
 from foldcli.pipeline.targets.locks import TargetLocks
 from foldcli.pipeline.targets.order import FIRST_BATCH, LARGE_BATCH
+from msa.alignments.filter_settings import AlignmentFilter
 from msa.cpu.engine import CpuEngine
 from msa.database.build import BuildSettings, build_database
 from msa.database.database import TargetDatabase
-from msa.hits.search_settings import AlignmentFilter, SearchSettings
+from msa.engines.search_settings import SearchSettings
 from msa.io.compression import read_bytes
 from msa.io.fasta import FastaRecord
 

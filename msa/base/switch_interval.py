@@ -13,7 +13,7 @@ _SWITCH_SECONDS = 1e-4
 """Thread switch interval while a GPU is driven."""
 
 
-def drive_gpu() -> None:
+def shorten_switch_interval() -> None:
     """Shorten the thread switch interval of a process that does nothing but drive a GPU."""
     sys.setswitchinterval(_SWITCH_SECONDS)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from features.templates.start_structure import read_start
+from features.alphafold2.start_structure import read_start_positions
 from model.output.provenance import Provenance
 from model.output.residues import format_mmcif, format_pdb
 from msa.base.errors import InputError
@@ -26,7 +26,7 @@ def test_positions_of_all_chains_with_ideal_cb(tmp_path: Path) -> None:
     for kind, text in (("pdb", format_pdb), ("cif", format_mmcif)):
         path = tmp_path / f"x.{kind}"
         path.write_text(text(prediction, Provenance("x", "foldcli", "random")))
-        found = read_start(path, lengths)
+        found = read_start_positions(path, lengths)
         assert found.shape == (len(prediction.aatype), 37, 3) and found.dtype == np.float32
         assert np.allclose(found[compared], prediction.atom_positions[compared], atol=1e-3)
         # glycine gets a CB, too, for a target with another residue there
@@ -39,7 +39,7 @@ def test_structures_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "x.pdb"
     path.write_text(format_pdb(prediction, Provenance("x", "foldcli", "random")))
     with pytest.raises(InputError, match="protein chains, but the target has 1"):
-        read_start(path, [("A", 30)])
+        read_start_positions(path, [("A", 30)])
     lengths = [(name, 5) for name in "ABCD"[: prediction.num_chains]]
     with pytest.raises(InputError, match=r"chain A has \d+ residues, but chain A of the target has 5"):
-        read_start(path, lengths)
+        read_start_positions(path, lengths)

@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from msa.base.jit import kernel
+from msa.base.cpu_kernels.jit import kernel
 
 _WINDOW, _HIDDEN, _RESIDUES = 21, 256, 20
 """Sizes of the model, as constants, so that the compiler unrolls loops: residues that the network reads,

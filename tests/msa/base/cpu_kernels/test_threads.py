@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from msa.base.threads import chunks_of_equal_work, run_in_threads
+from msa.base.cpu_kernels.threads import chunks_of_equal_work, run_in_threads
 
 
 @given(st.lists(st.integers(0, 50)), st.integers(1, 100))

@@ -1,11 +1,10 @@
-"""The settings of a search, and of the filter of its alignments."""
+"""The settings of a search."""
 
 import math
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Literal
 
-from msa.base.errors import InputError
+from msa.base.errors import InputError, check_range
 from msa.io import molecules
 from msa.profile.gumbel import GUMBEL_TABLES, family_matrix, gumbel_parameters
 from msa.profile.matrices import CONTEXT, RNA
@@ -29,21 +28,6 @@ _SEARCH_RANGES = {
     "e_profile": (0, math.inf),
     "threads": (1, _INT32_MAX),
 }
-_FILTER_RANGES = {
-    "max_seq_id": (0, 1),
-    "qid": (0, 1),
-    "qsc": (-math.inf, math.inf),
-    "cov": (0, 1),
-    "diff": (0, _INT32_MAX),
-    "filter_min_enable": (0, _INT32_MAX),
-}
-
-
-def _check_range(name: str, value: float, bounds: tuple[float, float]) -> None:
-    """Raise InputError if a setting is out of range or NaN."""
-    low, high = bounds
-    if not low <= value <= high:
-        raise InputError(f"{name} is {value}: expected {low} to {high}")
 
 
 def default_gap_costs(matrix: str) -> tuple[int, int, int]:
@@ -101,7 +85,7 @@ class SearchSettings:
 
     def __post_init__(self) -> None:
         for name, bounds in _SEARCH_RANGES.items():
-            _check_range(name, getattr(self, name), bounds)
+            check_range(name, getattr(self, name), bounds)
         try:
             gumbel_parameters(self.gap_open, self.gap_extend, self.matrix)
             if self.num_iterations > 1:
@@ -133,56 +117,6 @@ class SearchSettings:
         return self.min_seq_id > 0 or self.coverage > 0
 
 
-@dataclass(frozen=True)
-class AlignmentFilter:
-    """The criteria for rows of an alignment; by default, all rows are kept.
-
-    Args:
-        max_seq_id: largest identity of two rows, as a fraction of the columns in which both have a residue;
-            of two rows above it, the one with fewer residues is removed.
-        qid: smallest identity with the query, as a fraction of the row's residues.
-        qsc: smallest score with the query, bits per residue; None for no limit.
-        cov: smallest fraction of the query's columns in which the row has a residue.
-        diff: keep only the most diverse rows, at least this many around every column; 0 to keep all.
-        identity_buckets: ascending limits of identity with the query, as fractions; `max_seq_id` and `diff`
-            apply separately to the rows up to the first limit, above it up to the second, and so on.
-        filter_min_enable: alignments with up to this many rows, the query included, are not filtered.
-
-    Raises:
-        InputError: a number is out of range, or the limits do not ascend.
-    """
-
-    max_seq_id: float = 1.0
-    qid: float = 0.0
-    qsc: float | None = None
-    cov: float = 0.0
-    diff: int = 0
-    identity_buckets: tuple[float, ...] = ()
-    filter_min_enable: int = 0
-
-    def __post_init__(self) -> None:
-        for name, bounds in _FILTER_RANGES.items():
-            value = getattr(self, name)
-            if value is not None:
-                _check_range(name, value, bounds)
-        limits = (self.qid, *self.identity_buckets)
-        for limit in limits:
-            _check_range("qid", limit, (0, 1))
-        if any(low >= high for low, high in pairwise(limits)):
-            raise InputError(f"qid is {','.join(map(str, limits))}: expected ascending numbers")
-
-    @property
-    def active(self) -> bool:
-        """True if the criteria can remove rows."""
-        unlimited = AlignmentFilter(
-            identity_buckets=self.identity_buckets, filter_min_enable=self.filter_min_enable
-        )
-        return self != unlimited
-
-
 FOLDING_SEARCH = SearchSettings(evalue=0.1, max_seqs=10_000, num_iterations=3)
-FOLDING_FILTER = AlignmentFilter(
-    max_seq_id=0.95, diff=3000, identity_buckets=(0.2, 0.4, 0.6, 0.8, 1.0), filter_min_enable=1000
-)
-"""Defaults of searches for alignments to fold: E-value, number of targets, iterations and filter are those of
+"""Defaults of searches for alignments to fold: E-value, number of targets and iterations are those of
 ColabFold's `colabfold_search` (colabfold/mmseqs/search.py)."""

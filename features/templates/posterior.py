@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from msa.base.jit import kernel
+from msa.base.cpu_kernels.jit import kernel
 
 
 def expected_correct_pairs(

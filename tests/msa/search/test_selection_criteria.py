@@ -6,9 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from msa.engines.engine import Selection
+from msa.engines.engine import SelectionCriteria
 from msa.profile.gumbel import gumbel_parameters
-from msa.profile.statistics import evalues, longest_targets
+from msa.profile.statistics import evalues, max_target_lengths
 from msa.search.windows import _Origin, _with_origins
 
 PARAMETERS = gumbel_parameters(11, 1)
@@ -18,7 +18,7 @@ RNG = np.random.default_rng(6)
 LENGTHS = RNG.integers(1, 4000, 500).astype(np.int32)
 
 
-def selection(max_evalue: float) -> Selection:
+def selection(max_evalue: float) -> SelectionCriteria:
     def of_candidates(
         queries: np.ndarray,
         targets: np.ndarray,
@@ -28,10 +28,12 @@ def selection(max_evalue: float) -> Selection:
         lengths = np.array(QUERY_LENGTHS)[queries]
         return evalues(scores, lengths, LENGTHS[targets], RESIDUES, PARAMETERS)
 
-    return Selection(
+    return SelectionCriteria(
         of_candidates,
         max_evalue,
-        longest_targets=lambda query: longest_targets(QUERY_LENGTHS[query], RESIDUES, PARAMETERS, max_evalue),
+        max_target_lengths=lambda query: max_target_lengths(
+            QUERY_LENGTHS[query], RESIDUES, PARAMETERS, max_evalue
+        ),
     )
 
 
@@ -58,7 +60,7 @@ def test_possible_candidates_include_all_that_pass(max_evalue: float, windows: b
 
 def test_without_limits_all_that_score_are_possible() -> None:
     scores = np.array([3, 0, 1], np.int32)
-    every = Selection(lambda *arguments: np.zeros(3), 1.0)
+    every = SelectionCriteria(lambda *arguments: np.zeros(3), 1.0)
     assert every.possible([0], np.zeros(3, np.int32), LENGTHS[:3], scores).tolist() == [0, 2]
 
 

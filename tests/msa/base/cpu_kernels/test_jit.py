@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from msa.base.jit import kernel
+from msa.base.cpu_kernels.jit import kernel
 
 
 @kernel

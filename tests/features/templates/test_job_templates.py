@@ -7,10 +7,10 @@ import gemmi
 import numpy as np
 import pytest
 
-from features.assembly.job import OwnTemplate
+from features.assembly.job import JobTemplate
 from features.chemistry.residues import CB, encode_query
+from features.templates.job_templates import job_template_hits
 from features.templates.library.structure_files import read_chains
-from features.templates.own_templates import own_template_hits
 from features.templates.search import hit_features
 from features.templates.table import _rows
 from foldcli.outputs.templates import used_templates
@@ -23,13 +23,13 @@ CHAIN = read_chains(FILE)[0]
 QUERY = CHAIN.sequence[5:35]
 
 
-def template(query: tuple[int, ...], text: str = TEXT, offset: int = 5) -> OwnTemplate:
-    return OwnTemplate(text, query, tuple(i + offset for i in query), path="jobs/j.json", line=4)
+def template(query: tuple[int, ...], text: str = TEXT, offset: int = 5) -> JobTemplate:
+    return JobTemplate(text, query, tuple(i + offset for i in query), path="jobs/j.json", line=4)
 
 
 def test_listed_residues_are_those_of_the_structure_and_all_others_are_empty() -> None:
     listed = (3, 2, 10, 29)
-    hits, unusable = own_template_hits(QUERY, [template(listed)], "A", 4)
+    hits, unusable = job_template_hits(QUERY, [template(listed)], "A", 4)
     features = hit_features(hits)
     rows = sorted(listed)
     others = np.setdiff1d(np.arange(30), rows)
@@ -49,8 +49,8 @@ def test_listed_residues_are_those_of_the_structure_and_all_others_are_empty() -
 
 def test_pairs_in_any_order_are_no_alignment() -> None:
     """ModelCIF's alignments cannot show them; of two positions for one residue, the last counts."""
-    swapped = OwnTemplate(TEXT, (2, 3, 2), (9, 7, 8))
-    hits, _ = own_template_hits(QUERY, [swapped, template((2, 3))], "A", 4)
+    swapped = JobTemplate(TEXT, (2, 3, 2), (9, 7, 8))
+    hits, _ = job_template_hits(QUERY, [swapped, template((2, 3))], "A", 4)
     assert hits.templates[0].pairs.tolist() == [[2, 8], [3, 7]]
     first, second = used_templates("A", hits)
     assert first.sequences is None and first.template_chain == "A" and first.entry is None
@@ -67,7 +67,7 @@ def test_backbone_of_unknown_residues_hides_sequence_and_side_chains() -> None:
                 residue.remove_atom(name, location)
     structure.entities[0].full_sequence = ["UNK"] * len(CHAIN.sequence)
     hidden = structure.make_mmcif_document().as_string()
-    hits, _ = own_template_hits(QUERY, [template((0, 1, 2), hidden)], "A", 4)
+    hits, _ = job_template_hits(QUERY, [template((0, 1, 2), hidden)], "A", 4)
     features = hit_features(hits)
     assert features["template_aatype"][0, :3].tolist() == [20, 20, 20]
     assert features["template_all_atom_masks"][0, :3].sum(-1).tolist() == [5, 5, 5]
@@ -80,13 +80,13 @@ def test_backbone_of_unknown_residues_hides_sequence_and_side_chains() -> None:
 def test_templates_that_are_not_used_are_named() -> None:
     absent = int(np.flatnonzero(~CHAIN.mask.any(1))[0]) if not CHAIN.mask.any(1).all() else None
     empty = template(()) if absent is None else template((0,), offset=absent)
-    hits, unusable = own_template_hits(QUERY, [empty, *[template((1, 2))] * 3], "A", 2)
+    hits, unusable = job_template_hits(QUERY, [empty, *[template((1, 2))] * 3], "A", 2)
     assert [candidate.id for candidate in hits.templates] == ["2_A", "3_A"]
     assert unusable == (
         ("1_A", "no listed residue has coordinates"),
         ("4_A", "the network takes 2 templates of a chain"),
     )
-    assert own_template_hits(QUERY, [], "A", 4)[0].templates == []
+    assert job_template_hits(QUERY, [], "A", 4)[0].templates == []
 
 
 @pytest.mark.parametrize(
@@ -96,6 +96,6 @@ def test_templates_that_are_not_used_are_named() -> None:
         (template((0,), "nonsense"), "neither an mmCIF nor a PDB file"),
     ],
 )
-def test_damaged_template_is_reported_with_its_place(own: OwnTemplate, reason: str) -> None:
+def test_damaged_template_is_reported_with_its_place(own: JobTemplate, reason: str) -> None:
     with pytest.raises(InputError, match=rf"jobs/j\.json:4: template 2 of chain B: .*{reason}"):
-        own_template_hits(QUERY, [template((0,)), own], "B", 4)
+        job_template_hits(QUERY, [template((0,)), own], "B", 4)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from features.assembly.job import OwnTemplate
+from features.assembly.job import JobTemplate
 from features.chemistry.residues import CB
 from features.templates.backbone_geometry import place_beta
 from features.templates.candidates import TemplateCandidate, TemplateHits
@@ -23,7 +23,7 @@ _GAP_PENALTY = (-11, -1)
 _LETTERS = frozenset("ACDEFGHIKLMNPQRSTVWY")
 
 
-def template_of_file(file: Path, chain: str | None, sequence: str, path: str, line: int) -> OwnTemplate:
+def read_template_file(file: Path, chain: str | None, sequence: str, path: str, line: int) -> JobTemplate:
     """Return the template of a protein from a structure file, mmCIF or PDB.
 
     Residues are paired by a local alignment of the sequences (BLOSUM62, gap costs 11 and 1).
@@ -54,7 +54,7 @@ def template_of_file(file: Path, chain: str | None, sequence: str, path: str, li
     structure = read_structure(file).structure
     structure.assign_label_seq_id()
     text = structure.make_mmcif_document().as_string()
-    return OwnTemplate(text, query, template, best.id.removeprefix("template_"), path, line)
+    return JobTemplate(text, query, template, best.id.removeprefix("template_"), path, line)
 
 
 def _align(sequence: str, chain: TemplateChain) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
@@ -72,7 +72,7 @@ def _align(sequence: str, chain: TemplateChain) -> tuple[int, tuple[int, ...], t
     return int(alignment.score), tuple(pairs[:, 0].tolist()), tuple(pairs[:, 1].tolist())
 
 
-def read_own_template(template: OwnTemplate, number: int, chain: str) -> TemplateChain:
+def read_job_template(template: JobTemplate, number: int, chain: str) -> TemplateChain:
     """Return the structure of the template with this number of a chain.
 
     Raises:
@@ -88,7 +88,7 @@ def read_own_template(template: OwnTemplate, number: int, chain: str) -> Templat
 
 # many targets of a run may have the same templates
 @lru_cache(maxsize=32)
-def _read_chain(template: OwnTemplate) -> TemplateChain:
+def _read_chain(template: JobTemplate) -> TemplateChain:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "template.cif")
         path.write_text(template.text, encoding="utf-8")
@@ -104,8 +104,8 @@ def _read_chain(template: OwnTemplate) -> TemplateChain:
     raise InputError(f"no protein chain {template.chain!r}")
 
 
-def own_template_hits(
-    sequence: str, templates: Sequence[OwnTemplate], chain: str, count: int
+def job_template_hits(
+    sequence: str, templates: Sequence[JobTemplate], chain: str, count: int
 ) -> tuple[TemplateHits, tuple[tuple[str, str], ...]]:
     """Return the templates of a chain as hits of a search, and names and reasons of those that are not used.
 
@@ -120,7 +120,7 @@ def own_template_hits(
     candidates: list[TemplateCandidate] = []
     chains, unusable = [], []
     for number, template in enumerate(templates, 1):
-        found = read_own_template(template, number, chain)
+        found = read_job_template(template, number, chain)
         found = replace(_with_beta(found), id=f"{number}_{found.id.removeprefix('template_')}")
         # of several positions for one residue, the last counts, as in AlphaFold 3
         listed = dict(zip(template.query_positions, template.template_positions, strict=True))
@@ -136,7 +136,7 @@ def own_template_hits(
 
 
 def _candidate(
-    sequence: str, pairs: np.ndarray, chain: TemplateChain, template: OwnTemplate, number: int
+    sequence: str, pairs: np.ndarray, chain: TemplateChain, template: JobTemplate, number: int
 ) -> TemplateCandidate:
     (query_start, template_start), (query_end, template_end) = pairs.min(0) + 1, pairs.max(0) + 1
     identical = sum(sequence[i] == chain.sequence[j] for i, j in pairs.tolist())

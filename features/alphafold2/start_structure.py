@@ -16,7 +16,7 @@ from msa.base.residues import ATOM37
 _N, _CA, _C, _CB = (ATOM37.index(name) for name in ("N", "CA", "C", "CB"))
 
 
-def read_start(path: str | os.PathLike[str], lengths: Sequence[tuple[str, int]]) -> np.ndarray:
+def read_start_positions(path: str | os.PathLike[str], lengths: Sequence[tuple[str, int]]) -> np.ndarray:
     """Return the positions of a structure's atoms for the residues of a target, float32 [N, 37, 3] in Å.
 
     Atoms without coordinates are NaN, except that a CB is placed where the backbone has coordinates, because

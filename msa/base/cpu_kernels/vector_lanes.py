@@ -1,7 +1,7 @@
 """A vector type for compiled kernels: numbers that LLVM keeps in registers, 64 float32 or 8 float64.
 
 numba has no vector type, and the loops that it compiles for small arrays keep the numbers in memory and check
-for overlapping arrays first. In a function compiled by `msa.base.jit.kernel`,
+for overlapping arrays first. In a function compiled by `msa.base.cpu_kernels.jit.kernel`,
 
     v = load(array, start)          numbers from an array, at any offset; store(v, array, start) writes them
     w = v * u + splat(x)            lane by lane

@@ -3,7 +3,6 @@
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +17,6 @@ from cuda.alignment.gapless.layout import BYTE, LaneLayout
 from cuda.alignment.gapless.runtime import Device, PreparedKernel, prepare_kernel
 from msa.base.services.pool import ServicePool
 from msa.gpu.device.devices import Gpu
-
-QUERY_LENGTHS = *range(16, 513, 16), *range(544, 1025, 32), *range(1088, 2049, 64)
-"""Query lengths of the rows of a launch table: multiples of what 4, 8 and 16 lanes can hold."""
 
 TARGET_RESIDUES = 2**28
 """Residues of all targets: enough to make overheads negligible, and few enough for any GPU."""
@@ -40,8 +36,8 @@ _LANE_COUNTS = 3
 takes."""
 
 
-class GaplessBenchmark:
-    """Speed of the gapless filter on one GPU."""
+class GaplessTuner:
+    """Timing and tuning of the gapless filter on one GPU."""
 
     def __init__(self, gpu: Gpu, kernels: Path) -> None:
         self._kernels = kernels
@@ -57,12 +53,9 @@ class GaplessBenchmark:
         """
         count = max(1, residues // length)
         stride = (length + 3) // 4 * 4
-        rng = np.random.default_rng(length)
-        profile = _random_profile(length)
-        codes = rng.integers(0, 20, count * stride, dtype=np.uint8)
+        codes = np.random.default_rng(length).integers(0, 20, count * stride, dtype=np.uint8)
         targets = _equal_targets(cuda.to_device(codes), count, length)
-        bounds, bounder = cuda.device_array(count, np.int16), GaplessBounder(profile, self._kernels)
-        return length * length * count / 1e12 / min_seconds(lambda: bounder.bound_all(targets, bounds), 5)
+        return length * length * count / 1e12 / self._seconds(targets, length, 5)
 
     def tune(
         self, lengths: Sequence[int], report: Callable[[str], None], max_targets: int = TARGET_RESIDUES
@@ -75,13 +68,53 @@ class GaplessBenchmark:
             report: called with one line for every launch tried.
             max_targets: maximum number of targets; they have at most TARGET_RESIDUES residues together.
         """
+        device = Device.current()
         rows: dict[float, dict[str, float]] = {
             longest: _table_row(longest, launch)
-            for longest, launch in launch_table(Device.current().name, self._kernels).items()
+            for longest, launch in launch_table(device.name, self._kernels).items()
         }
-        tuned = tune_launches(lengths or list(map(int, rows)), max_targets, self._kernels, report)
-        rows |= {row["longest_query"]: row for row in tuned}
+        candidates = {
+            length: list(candidate_launches(length, device)) for length in lengths or map(int, rows)
+        }
+        self._compile_all(launch for launches in candidates.values() for launch in launches)
+        rng = np.random.default_rng(0)
+        residues = cuda.to_device(rng.integers(0, 20, TARGET_RESIDUES, dtype=np.uint8))
+        for length, launches in candidates.items():
+            count = max(1, min(max_targets, TARGET_RESIDUES // ((length + 3) // 4 * 4)))
+            targets = _equal_targets(residues, count, length)
+            best: tuple[float, Launch] | None = None
+            for launch in launches:
+                layout = launch.layout
+                shape = f"{layout.lanes} × {layout.columns}, {launch.threads} × {launch.blocks}"
+                if spilled := _prepare(launch, self._kernels).spilled_bytes:
+                    report(f"{length} {shape}: {spilled} bytes spilled")
+                    continue
+                speed = length * length * count / self._seconds(targets, length, 3, launch) / 1e12
+                report(f"{length} {shape}: {speed:.2f} TCUPS")
+                if best is None or speed > best[0]:
+                    best = speed, launch
+            if best is not None:
+                speed, launch = best
+                rows[length] = {**_table_row(length, launch), "tcups": round(speed, 2)}
         return {"bounds": [rows[longest] for longest in sorted(rows)]}
+
+    def _compile_all(self, launches: Iterable[Launch]) -> None:
+        """Compile kernels into the cache, in several processes, because compilers hold a lock."""
+        jobs = [(launch, self._kernels) for launch in launches]
+        pool = ServicePool(min(len(jobs), os.cpu_count() or 1))
+        try:
+            for compiled in [pool.submit(_compile, job) for job in jobs]:
+                compiled.result()
+        finally:
+            pool.terminate()
+
+    def _seconds(
+        self, targets: DeviceSequences, length: int, repeats: int, launch: Launch | None = None
+    ) -> float:
+        """Return the shortest GPU time of the filter of a random query of this length."""
+        bounder = GaplessBounder(_random_profile(length), self._kernels, launch)
+        bounds = cuda.device_array(targets.lengths.size, np.int16)
+        return min_seconds(lambda: bounder.bound_all(targets, bounds), repeats)
 
 
 def shared_memory_limit() -> float:
@@ -127,54 +160,6 @@ def candidate_launches(length: int, device: Device) -> Iterator[Launch]:
                 yield Launch(layout, threads, blocks)
 
 
-def tune_launches(
-    lengths: Iterable[int], max_targets: int, cache: Path, report: Callable[[str], None]
-) -> list[dict[str, float]]:
-    """Time all candidate launches on random targets of the query's length.
-
-    Args:
-        lengths: query lengths, for example QUERY_LENGTHS.
-        max_targets: maximum number of targets; they have at most TARGET_RESIDUES residues together.
-        cache: folder for generated and compiled kernels.
-        report: called with one line for every launch tried.
-
-    Returns:
-        Rows of a launch table: longest_query, lanes, columns, threads, blocks, tcups (10¹² cells per second).
-    """
-    device = Device.current()
-    candidates = {length: list(candidate_launches(length, device)) for length in lengths}
-    jobs = [(launch, cache) for launches in candidates.values() for launch in launches]
-    # compile in several processes, because compilers hold a lock
-    pool = ServicePool(min(len(jobs), os.cpu_count() or 1))
-    try:
-        for compiled in [pool.submit(_compile, job) for job in jobs]:
-            compiled.result()
-    finally:
-        pool.terminate()
-    rng = np.random.default_rng(0)
-    residues = cuda.to_device(rng.integers(0, 20, TARGET_RESIDUES, dtype=np.uint8))
-    rows = []
-    for length, launches in candidates.items():
-        count = max(1, min(max_targets, TARGET_RESIDUES // ((length + 3) // 4 * 4)))
-        targets = _equal_targets(residues, count, length)
-        best: tuple[float, Launch] | None = None
-        for launch in launches:
-            layout = launch.layout
-            shape = f"{layout.lanes} × {layout.columns}, {launch.threads} × {launch.blocks}"
-            if spilled := _prepare(launch, cache).spilled_bytes:
-                report(f"{length} {shape}: {spilled} bytes spilled")
-                continue
-            seconds = min_seconds(_queue_filter(launch, cache, targets, length), 3)
-            speed = length * length * count / seconds / 1e12
-            report(f"{length} {shape}: {speed:.2f} TCUPS")
-            if best is None or speed > best[0]:
-                best = speed, launch
-        if best is not None:
-            speed, launch = best
-            rows.append({**_table_row(length, launch), "tcups": round(speed, 2)})
-    return rows
-
-
 def _equal_targets(residues: Any, count: int, length: int) -> DeviceSequences:
     """Divide device residues into targets of one length."""
     offsets = np.arange(count, dtype=np.int64) * ((length + 3) // 4 * 4)
@@ -206,9 +191,3 @@ def _prepare(launch: Launch, cache: Path) -> PreparedKernel:
 def _compile(job: tuple[Launch, Path]) -> None:
     """Compile a kernel into the cache."""
     _prepare(*job)
-
-
-def _queue_filter(launch: Launch, cache: Path, targets: DeviceSequences, length: int) -> Callable[[], None]:
-    """Return a function that queues the filter on the default stream."""
-    bounder = GaplessBounder(_random_profile(length), cache, launch)
-    return partial(bounder.bound_all, targets, cuda.device_array(targets.lengths.size, np.int16))

@@ -25,7 +25,7 @@ from msa.io.arrays import read_array, write_array
 from msa.io.compression import read_bytes
 from msa.io.fasta import FastaRecord, clean_header
 from msa.profile.matrices import BLOSUM62, PROFILE_COLUMNS
-from msa.profile.pssm import ProfileQuery, QueryProfile
+from msa.profile.pssm import ProfileRecord, QueryProfile
 
 FORMAT = "foldcli profiles"
 VERSION: Final = 1
@@ -107,7 +107,7 @@ class ProfileWriter:
         self._entries.append(entry)
 
 
-def read_profiles(path: str | os.PathLike[str], matrix: str = BLOSUM62) -> list[ProfileQuery]:
+def read_profiles(path: str | os.PathLike[str], matrix: str = BLOSUM62) -> list[ProfileRecord]:
     """Read the profiles of a file.
 
     Args:
@@ -124,7 +124,7 @@ def read_profiles(path: str | os.PathLike[str], matrix: str = BLOSUM62) -> list[
     return list(parse_profiles(data, os.fspath(path), matrix))
 
 
-def parse_profiles(data: bytes, name: str, matrix: str = BLOSUM62) -> Iterator[ProfileQuery]:
+def parse_profiles(data: bytes, name: str, matrix: str = BLOSUM62) -> Iterator[ProfileRecord]:
     """Parse the content of a file, called `name` in errors; see `read_profiles`."""
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
@@ -159,7 +159,7 @@ def _read_about(archive: zipfile.ZipFile, name: str) -> _Description:
     return description
 
 
-def _read_profile(archive: zipfile.ZipFile, number: int, entry: _Entry, name: str) -> ProfileQuery:
+def _read_profile(archive: zipfile.ZipFile, number: int, entry: _Entry, name: str) -> ProfileRecord:
     codes = read_array(archive, f"residues_{number}", np.uint8, (entry.length,))
     profile = read_array(archive, f"profile_{number}", np.dtype("<i2"), (entry.length, PROFILE_COLUMNS))
     header = clean_header(entry.header)
@@ -168,4 +168,4 @@ def _read_profile(archive: zipfile.ZipFile, number: int, entry: _Entry, name: st
     if np.any(codes >= len(LETTERS)):
         raise ValueError(f"the profile of {header[:40]!r} has an invalid residue")
     source = f"an earlier search, saved in {name}"
-    return ProfileQuery(header, decode(codes), profile.astype(np.int16), source, entry.of_family)
+    return ProfileRecord(header, decode(codes), profile.astype(np.int16), source, entry.of_family)

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
+from features.templates.posterior import expected_correct_pairs
 from msa.alphabet import encode
-from msa.cpu.posterior import expected_correct_pairs
 from msa.profile.pssm import query_profile
 
 LAMBDA, OPEN, EXTEND = 0.3176, 5, 1

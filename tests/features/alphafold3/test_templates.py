@@ -7,11 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from features.alphafold3.inputs import Settings, build_sample
-from features.alphafold3.template_rows import lay_templates
-from features.alphafold3.templates import TemplateRows, template_features
+from features.alphafold3.inputs import InputSettings, build_sample
+from features.alphafold3.templates import TokenTemplates, map_templates_to_tokens, template_features
 from features.assembly.atoms import Atoms, build_atoms
-from features.assembly.job import Ligand, Modification, MoleculeJob, OwnTemplate, Polymer
+from features.assembly.job import JobTemplate, Ligand, Modification, MoleculeJob, Polymer
 from features.assembly.tokens import Tokens, build_tokens
 from features.chemistry.residue_classes import GAP, STANDARD_CODES, MoleculeKind
 from features.templates.library.structure_files import read_chains
@@ -26,14 +25,14 @@ SEQUENCE = read_chains(FILE)[0].sequence
 
 def rows_of(
     job: MoleculeJob, found: dict[str, dict[str, np.ndarray]] | None = None
-) -> tuple[Atoms, Tokens, TemplateRows | None]:
+) -> tuple[Atoms, Tokens, TokenTemplates | None]:
     atoms = build_atoms(job)
     tokens = build_tokens(atoms)
-    return atoms, tokens, lay_templates(atoms, tokens, found or {})
+    return atoms, tokens, map_templates_to_tokens(atoms, tokens, found or {})
 
 
-def own(query: range, template: range, chain: str | None = "A") -> OwnTemplate:
-    return OwnTemplate(gzip.decompress(FILE.read_bytes()).decode(), tuple(query), tuple(template), chain)
+def own(query: range, template: range, chain: str | None = "A") -> JobTemplate:
+    return JobTemplate(gzip.decompress(FILE.read_bytes()).decode(), tuple(query), tuple(template), chain)
 
 
 def test_laid_templates_equal_those_of_openfold3() -> None:
@@ -104,10 +103,10 @@ def test_an_empty_list_means_no_templates_and_none_means_the_search() -> None:
     [
         (own(range(2), range(98, 100)), "beyond the last residue"),
         (own(range(2), range(2), "Q"), "no protein chain 'Q'"),
-        (OwnTemplate("nonsense", (), ()), "neither an mmCIF nor a PDB file"),
+        (JobTemplate("nonsense", (), ()), "neither an mmCIF nor a PDB file"),
     ],
 )
-def test_damaged_templates_name_the_job(template: OwnTemplate, reason: str) -> None:
+def test_damaged_templates_name_the_job(template: JobTemplate, reason: str) -> None:
     template = replace(template, path="job.json", line=7)
     polymer = Polymer(MoleculeKind.PROTEIN, "MKV", ("A",), templates=(template,))
     with pytest.raises(InputError, match=rf"job\.json:7: template 1 of chain A: .*{reason}"):
@@ -119,6 +118,6 @@ def test_templates_become_features_of_a_sample() -> None:
         "job", (Polymer(MoleculeKind.PROTEIN, "GKVLG", ("A",), templates=(own(range(5), range(5)),)),)
     )
     _, _, rows = rows_of(job)
-    sample = build_sample(job, Settings(), rows)
+    sample = build_sample(job, InputSettings(), rows)
     assert sample.features["template_pseudo_beta_mask"].sum() == 5
     assert sample.features["template_distogram"].shape == (4, 5, 5, 39)

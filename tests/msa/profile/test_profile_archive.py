@@ -15,8 +15,8 @@ from msa.alphabet import encode
 from msa.base.atomic import atomic_write
 from msa.base.errors import InputError
 from msa.io.fasta import FastaRecord
+from msa.profile.profile_archive import ProfileWriter, parse_profiles, read_profiles
 from msa.profile.pssm import QueryProfile
-from msa.profile.saved import ProfileWriter, parse_profiles, read_profiles
 
 rng = np.random.default_rng(3)
 QUERIES = [

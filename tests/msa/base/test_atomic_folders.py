@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from msa.database import build_files
-from msa.database.build_files import publish, restore_replaced, temporary_folder
+from msa.base import atomic_folders
+from msa.base.atomic_folders import publish, restore_replaced, temporary_folder
 
 
 def build(final: Path, replace: bool = False) -> None:
@@ -51,7 +51,7 @@ def test_existing_folder_is_replaced_only_if_requested(tmp_path: Path) -> None:
 def test_existing_folder_is_restored_if_its_replacement_fails(tmp_path: Path) -> None:
     build(tmp_path / "final")
     with pytest.raises(FileNotFoundError):
-        build_files._swap(tmp_path / "absent", tmp_path / "final")
+        atomic_folders._swap(tmp_path / "absent", tmp_path / "final")
     assert os.listdir(tmp_path) == ["final"] and os.listdir(tmp_path / "final") == ["file"]
 
 
@@ -60,7 +60,7 @@ def test_folder_is_replaced_with_and_without_an_atomic_exchange(
     tmp_path: Path, exchanges: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not exchanges:
-        monkeypatch.setattr(build_files, "_exchange", lambda *_: False)
+        monkeypatch.setattr(atomic_folders, "_exchange", lambda *_: False)
     build(tmp_path / "final")
     (tmp_path / "final" / "file").write_text("first")
     build(tmp_path / "final", replace=True)
@@ -74,11 +74,11 @@ def test_folder_is_replaced_with_and_without_an_atomic_exchange(
 
 KILLED_IN_PUBLISH = """
 import os, pathlib, sys
-from msa.database import build_files
+from msa.base import atomic_folders
 
 final, exchanges, deadly = pathlib.Path(sys.argv[1]), sys.argv[2] == "True", int(sys.argv[3])
 if not exchanges:
-    build_files._exchange = lambda *_: False
+    atomic_folders._exchange = lambda *_: False
 changes = 0
 def change(event, arguments):
     global changes
@@ -87,9 +87,9 @@ def change(event, arguments):
         if changes == deadly:
             os.kill(os.getpid(), 9)
 sys.addaudithook(change)
-with build_files.temporary_folder(final) as folder:
+with atomic_folders.temporary_folder(final) as folder:
     (folder / "file").write_text("new")
-    build_files.publish(folder, final, True)
+    atomic_folders.publish(folder, final, True)
 """
 
 
@@ -123,7 +123,7 @@ def test_file_as_parent_is_an_error(tmp_path: Path) -> None:
 def test_folders_of_killed_builds_are_removed_and_those_of_running_builds_kept(tmp_path: Path) -> None:
     code = (
         "import sys, pathlib\n"
-        "from msa.database.build_files import temporary_folder\n"
+        "from msa.base.atomic_folders import temporary_folder\n"
         "with temporary_folder(pathlib.Path(sys.argv[1])) as folder:\n"
         "    (folder / 'big').write_text('content')\n"
         "    print('ready', flush=True)\n"

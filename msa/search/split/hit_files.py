@@ -38,7 +38,7 @@ from msa.hits.hits import Hits, StoredSequences
 from msa.io.arrays import read_array, write_array
 from msa.io.fasta import FastaRecord
 from msa.profile.matrices import PROFILE_COLUMNS
-from msa.profile.pssm import ProfileQuery
+from msa.profile.pssm import ProfileRecord
 from msa.search.split.merge import PartHits
 from msa.search.windows import window_starts
 
@@ -53,7 +53,7 @@ def describe_queries(queries: Sequence[FastaRecord]) -> list[dict[str, Any]]:
         {
             "header": query.header,
             "sequence": query.sequence,
-            "of_family": query.of_family if isinstance(query, ProfileQuery) else None,
+            "of_family": query.of_family if isinstance(query, ProfileRecord) else None,
         }
         for query in queries
     ]
@@ -89,7 +89,7 @@ class PartHitsWriter:
     def add(self, query: FastaRecord, part: PartHits | None) -> None:
         """Write the hits of a query, or None if it did not take part in the iteration."""
         content = {} if part is None else _hit_arrays(part)
-        if isinstance(query, ProfileQuery):
+        if isinstance(query, ProfileRecord):
             content["profile"] = query.profile.ravel()
         for name, array in content.items():
             write_array(self._archive, f"{name}_{len(self._queries)}", array)
@@ -235,7 +235,7 @@ def _read_query(archive: zipfile.ZipFile, index: int, described: dict[str, Any])
         return FastaRecord(header, sequence)
     shape = len(sequence), PROFILE_COLUMNS
     scores = read_array(archive, f"profile_{index}", np.int16, (shape[0] * shape[1],)).reshape(shape)
-    return ProfileQuery(header, sequence, scores, "a search", bool(of_family))
+    return ProfileRecord(header, sequence, scores, "a search", bool(of_family))
 
 
 def _check_alignments(

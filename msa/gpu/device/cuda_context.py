@@ -1,4 +1,4 @@
-"""The start of a GPU in the background, for commands that import other modules meanwhile.
+"""The driver and the context of a GPU, started while commands import other modules.
 
 Neither this module nor its imports need numpy.
 """

@@ -12,12 +12,11 @@ from cuda.alignment.gapless.launch_table import (
     max_query_length,
 )
 from cuda.alignment.gapless.runtime import Device
-from msa.gpu import gapless_benchmark
+from msa.gpu import gapless_tuning
 from msa.gpu.device.devices import find_gpu
-from msa.gpu.gapless_benchmark import (
+from msa.gpu.gapless_tuning import (
     _LANE_COUNTS,
-    QUERY_LENGTHS,
-    GaplessBenchmark,
+    GaplessTuner,
     candidate_launches,
     table_json,
 )
@@ -43,7 +42,7 @@ def test_local_launch_table_is_preferred(tmp_path: Path) -> None:
 
 def test_candidate_launches_hold_the_query() -> None:
     device = Device(0, "a GPU", (9, 0), 132, 227 * 2**10)
-    for length in QUERY_LENGTHS:
+    for length in (*range(16, 513, 16), *range(544, 1025, 32), *range(1088, 2049, 64)):
         launches = list(candidate_launches(length, device))
         assert launches and len(launches) == len(set(launches))
         for launch in launches:
@@ -53,12 +52,12 @@ def test_candidate_launches_hold_the_query() -> None:
 
 @pytest.mark.simulator
 def test_tuned_table_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gapless_benchmark, "_BLOCK_SHAPES", ((128, 4), (256, 2)))
+    monkeypatch.setattr(gapless_tuning, "_BLOCK_SHAPES", ((128, 4), (256, 2)))
     device = Device.current().name
     reported: list[str] = []
     old = launch_table(device)
-    benchmark = GaplessBenchmark(find_gpu(), tmp_path)
-    table = benchmark.tune([20], reported.append, max_targets=1)
+    tuner = GaplessTuner(find_gpu(), tmp_path)
+    table = tuner.tune([20], reported.append, max_targets=1)
     assert len(reported) == 2 * _LANE_COUNTS
     path = local_table_path(device, tmp_path)
     path.parent.mkdir()
@@ -72,4 +71,4 @@ def test_tuned_table_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.simulator
 def test_speed_is_measured(tmp_path: Path) -> None:
     # times are negative in the simulator
-    assert GaplessBenchmark(find_gpu(), tmp_path).speed(12, residues=24)
+    assert GaplessTuner(find_gpu(), tmp_path).speed(12, residues=24)
