@@ -264,10 +264,10 @@ class AlphaFold2Kind(AlignmentFamily[FeatureSample]):
         """Return memory as planned, and seconds as measured; see `Family.estimate`."""
         from foldcli.families.alphafold2_networks import estimate_cpu, estimate_gpu  # imports torch
 
-        own = self.own_settings(settings)
+        own, num_seeds = self.own_settings(settings), len(settings.seeds(self.seeds(target)))
         if memory.device == "cpu":
-            return estimate_cpu(size, sources, loaded, own)
-        return estimate_gpu(size, len(settings.seeds(self.seeds(target))), sources, loaded, own, memory)
+            return estimate_cpu(size, num_seeds, sources, loaded, own)
+        return estimate_gpu(size, num_seeds, sources, loaded, own, memory)
 
 
 class SingleChainKind(AlphaFold2Kind):

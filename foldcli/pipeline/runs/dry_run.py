@@ -161,10 +161,10 @@ def inspect_target(
             to replace finished results.
     """
     files = output.files(name)
-    identities.sources_of(target_input)
-    residues = identities.family.size(target_input)
+    family = identities.family_of(target_input)
+    residues = family.size(target_input)
     unfinished = RESUMED if files.work_folder.is_dir() else TO_DO
-    if identities.request is None and identities.family.is_searched(target_input):
+    if identities.request is None and family.is_searched(target_input):
         # the database does not exist yet, so no fingerprint is known
         return residues, TO_DO if output.overwrite else unfinished
     if output.overwrite:
