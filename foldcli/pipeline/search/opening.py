@@ -3,8 +3,7 @@
 | opened for                               | process that searches | function                       |
 |------------------------------------------|-----------------------|--------------------------------|
 | `search`, `serve`, `cache-features`, RNA | this one              | `open_searcher`                |
-| `fold` and `screen` on one GPU           | one started early     | `SearchOptions.open`           |
-| other `fold` and `screen`, sessions      | this one              | `SearchOptions.open`           |
+| `fold`, `screen`, sessions               | this or another one   | `SearchOptions.open`           |
 | `serve --http`                           | another one           | `SearchProcess.open`           |
 | `search --exact`                         | this one              | `ExactSearcher(source.open())` |
 | `search --server`                        | the server            | `RemoteSearcher(path)`         |
@@ -123,8 +122,7 @@ def open_searcher(
 
     Raises:
         GpuUnavailable: the requested GPU cannot be used.
-        MissingError: a database does not exist; see `DatabaseSource.open`.
-        InputError: a database cannot be used; see `DatabaseSource.open`.
+        MissingError, InputError: see `DatabaseSource.open`.
     """
     if database is None and are_built(source.db, *source.others):
         database = source.open()

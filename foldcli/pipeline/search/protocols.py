@@ -34,7 +34,6 @@ class Searcher(Protocol):
     @property
     def checksums(self) -> dict[str, str]:
         """SHA-256 of the database's parts, which identify its content."""
-        ...
 
     def map_hits(
         self,
@@ -54,11 +53,9 @@ class Searcher(Protocol):
             on_profile: called with a query and its last profile, before its hits are yielded; not by
                 searchers in other processes.
         """
-        ...
 
     def close(self) -> None:
         """Release the GPU memory of a process that searches; no search may follow."""
-        ...
 
 
 class HitSearcher(Searcher, Protocol):
@@ -110,11 +107,9 @@ class DatabaseSearcher(Searcher, Protocol):
     @property
     def drives_gpus(self) -> bool:
         """True if GPUs search."""
-        ...
 
     def alone(self) -> "DatabaseSearcher":
         """Return a searcher of the first database as if there were no others."""
-        ...
 
 
 class AlignmentStore(Protocol):
@@ -122,11 +117,9 @@ class AlignmentStore(Protocol):
 
     def is_finished(self, name: str, query: FastaRecord) -> bool:
         """Return True if an earlier run stored this alignment."""
-        ...
 
     def write(self, name: str, query: FastaRecord, texts: HitTexts) -> None:
         """Store the alignment of a query's hits."""
-        ...
 
 
 class ComplexStore(Protocol):
@@ -134,4 +127,3 @@ class ComplexStore(Protocol):
 
     def write_complex(self, name: str, target: Complex, chain_alignments: Sequence[bytes]) -> None:
         """Store the alignment of a complex, given the A3M files of its chains."""
-        ...

@@ -127,14 +127,7 @@ class SearchProcess:
         progress: Progress | None = None,
         with_others: bool = True,
     ) -> "Iterator[R]":
-        """Yield what `make` returns for each query's hits, in order; see `ProcessSearcher.map_hits`.
-
-        Args:
-            queries: the queries.
-            settings: the settings.
-            make: called in the process.
-            progress: called with the progress, unless None.
-            with_others: search the further databases, too.
+        """Yield what `make` returns for each query's hits in all databases or in the first; see `Searcher`.
 
         Raises:
             SearchProcessEnded: the process has ended, or does not answer.
