@@ -44,7 +44,7 @@ def replace_damaged(name: str, load: Callable[..., R], overwrite: bool) -> R:
     Args:
         name: the target, for the warning.
         load: loads the entry or makes it, given `overwrite`; raises CorruptEntryError if it is damaged.
-        overwrite: replace an existing entry.
+        overwrite: value for the first call.
     """
     try:
         return load(overwrite=overwrite)

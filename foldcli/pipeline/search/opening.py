@@ -128,9 +128,8 @@ def open_searcher(
         database = source.open()
     share = gpu_share / (1 + len(source.others))
     engines = [open_search_engine(source.device, share, source.started) for _ in (source.db, *source.others)]
-    if database is None:
-        # a conversion may take long, so the engines come first
-        database = source.open()
+    # a conversion may take long, so the engines come first
+    database = source.open() if database is None else database
     if not database.companions:
         return LocalSearcher(database, engines[0])
     databases = (database.with_companions(()), *database.companions)

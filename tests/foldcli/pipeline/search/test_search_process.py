@@ -279,10 +279,10 @@ def test_run_with_a_search_process_gives_the_same_files(folder: Path, tmp_path: 
     files = []
     for name, program in ("with", [str(script)]), ("without", ["-m", "foldcli"]):
         out = tmp_path / name
-        options = "--models 3 --num-recycle 0 --max-msa 8:4 --no-report --device cpu".split()
+        options = ["--models", "3", "--num-recycle", "0", "--max-msa", "8:4", "--no-report"]
         command = [sys.executable, *program, "fold", str(fasta), "--db", str(folder), "-o", str(out), "-q"]
         run = subprocess.run(
-            [*command, "--cache", str(tmp_path / f"features {name}"), *options],
+            [*command, "--cache", str(tmp_path / f"features {name}"), "--device", "cpu", *options],
             env=environment, capture_output=True, text=True, timeout=300,
         )  # fmt: skip
         assert run.returncode == 0, run.stderr
