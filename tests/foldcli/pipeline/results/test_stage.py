@@ -153,14 +153,16 @@ def test_predictions_wait_while_too_many_models_are_unwritten(tmp_path: Path) ->
     with events.stage() as stage:
         stage.add_model(target, WaitingModel(pipe))  # type: ignore[arg-type]
         stage.add_model(target, model_of(target, FIRST, 40.0))
-        third = Thread(target=stage.add_model, args=(target, model_of(target, SECOND, 60.0)))
+        last = target, model_of(target, SECOND, 60.0)
+        third = Thread(target=stage.add_model, args=last, daemon=True)
         third.start()
         third.join(0.3)
-        assert third.is_alive()
+        waited = third.is_alive()
         # opening it waits for the worker
         with pipe.open("wb"):
             pass
-        third.join()
+        third.join(30)
+        assert waited and not third.is_alive()
     assert [result.tag for _, result in events.models] == [FIRST, SECOND]
 
 
