@@ -86,7 +86,7 @@ def test_killed_server_continues_and_clients_may_disappear(
     [
         (["db"], 2, "Give either --socket or --http."),
         (["db", "--socket", "s", "--http", "127.0.0.1:0"], 2, "Give either --socket or --http."),
-        (["db", "--http", "8080"], 2, "expected HOST:PORT, got '8080'"),
+        (["db", "--http", "8080"], 2, "expected HOST:PORT or [IPV6]:PORT, got '8080'"),
         (["db", "--http", "127.0.0.1:99999"], 2, "expected HOST:PORT"),
         (["db", "other", "--socket", "s"], 2, "--socket takes one database."),
         (["db", "--socket", "s", "--max-waiting", "3"], 2, "--max-waiting is for --http."),
