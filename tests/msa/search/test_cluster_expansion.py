@@ -10,6 +10,7 @@ from msa.cpu.engine import CpuEngine
 from msa.database.build import BuildSettings, build_database
 from msa.database.database import TargetDatabase
 from msa.engines.engine import EngineRequest, Selection
+from msa.hits.search_settings import SearchSettings
 from msa.profile.pssm import QueryProfile, query_profile
 from msa.search.cluster_expansion import ClusterExpandingEngine
 
@@ -36,4 +37,31 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> TargetDatabase:
 
 
 def profiles() -> list[QueryProfile]:
-    return [query_profile(encode(sequence)) for sequence in QUERIES]
+    return [QueryProfile(codes, query_profile(codes)) for codes in map(encode, QUERIES)]
+
+
+def test_members_follow_the_representatives_that_are_hits(database: TargetDatabase) -> None:
+    settings = SearchSettings(min_ungapped_score=30)
+
+    def evalues(
+        owners: np.ndarray, targets: np.ndarray, scores: np.ndarray, reversed_scores: np.ndarray | None
+    ) -> np.ndarray:
+        return np.where(scores >= 40, 0.0, np.inf)
+
+    progress: list[int] = []
+    # the limit is that of representatives
+    request = EngineRequest(
+        database.arrays, settings, progress.append, Selection(evalues, 1.0, max_aligned=1)
+    )
+    found = list(ClusterExpandingEngine(CpuEngine(), database).run(profiles(), request))
+    assert len(found) == len(QUERIES)
+    names = [[database.id(int(target)) for target in each.targets[each.aligned]] for each in found]
+    assert [(first[0], set(first)) for first in names] == [("a0", {"a0", "a1", "a2"}), ("b0", {"b0", "b1"})]
+    everything = EngineRequest(database.arrays, settings)
+    for profile, candidates in zip(profiles(), found, strict=True):
+        # each member has the score of its own alignment
+        (alone,) = CpuEngine().align([(profile, candidates.targets)], everything)
+        kept = np.isin(np.arange(len(candidates.targets)), candidates.aligned)
+        np.testing.assert_array_equal(candidates.scores[kept], alone.scores[kept])
+    # as if all sequences of the database were filtered
+    assert progress[-1] == len(QUERIES) * len(database)
