@@ -41,7 +41,7 @@ def profiles() -> list[QueryProfile]:
 
 
 def test_members_follow_the_representatives_that_are_hits(database: TargetDatabase) -> None:
-    settings = SearchSettings(min_ungapped_score=30)
+    settings = SearchSettings(min_ungapped_score=1)
 
     def evalues(
         owners: np.ndarray, targets: np.ndarray, scores: np.ndarray, reversed_scores: np.ndarray | None

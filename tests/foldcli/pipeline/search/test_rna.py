@@ -56,6 +56,8 @@ def test_rna_chains_get_the_alignments_of_a_search(search: RnaSearch, tmp_path: 
         assert searched.chains == ("A", "B") and searched.alignment.query == SEQUENCE
         assert len(searched.alignment) == 4
         assert sorted(name.split("\t")[0] for name in searched.alignment.names[1:]) == ["r0", "r1", "r2"]
+    # nothing else was searched
+    assert len(list(search.cache.rglob("*.a3m.gz"))) == 1
 
 
 def test_no_database_is_opened_without_chains_to_search(search: RnaSearch, tmp_path: Path) -> None:
