@@ -17,9 +17,9 @@ from pathlib import Path
 import numpy as np
 from options import parse_options
 
+from msa.alignments.filter_settings import AlignmentFilter
 from msa.alignments.row_filter import filter_rows
 from msa.alphabet import STANDARD, encode
-from msa.hits.search_settings import AlignmentFilter
 
 GAP = ord("-")
 FILTERS = [

@@ -30,7 +30,7 @@ from msa.alignments.m8 import write_m8
 from msa.database.build import BuildSettings, build_database
 from msa.database.database import TargetDatabase
 from msa.engines.engine import Engine
-from msa.hits.search_settings import SearchSettings
+from msa.engines.search_settings import SearchSettings
 from msa.io.fasta import FastaRecord, read_fasta
 from msa.search.database_search import search_many
 

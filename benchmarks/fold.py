@@ -37,8 +37,7 @@ import numpy as np
 import torch
 from options import parse_options
 from processes import compile_bytecode, python_environment
-from random_parameters import random_parameters
-from runs import network_config, write_random_parameters
+from random_parameters import network_config, random_parameters, write_random_parameters
 
 from features.alphafold2.sampling import SamplingSettings, sample_features
 from features.cache.cache import FeatureCache

@@ -22,7 +22,7 @@ from processes import timed
 
 from msa.alphabet import encode
 from msa.cpu.gapless import gapless_scores
-from msa.database.build import open_or_build_database
+from msa.database.cached_databases import open_or_build_database
 from msa.database.sequence_arrays import SequenceArrays
 from msa.hits.filtered_targets import best_targets
 from msa.io.fasta import FastaRecord, read_fasta

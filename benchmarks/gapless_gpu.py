@@ -25,7 +25,7 @@ from cuda.alignment.gapless import UNBOUNDED, GaplessBounder
 from msa.alphabet import PAD, encode
 from msa.cpu.gapless import gapless_scores
 from msa.database.sequence_arrays import SequenceArrays
-from msa.gpu.gapless_benchmark import min_seconds, shared_memory_limit
+from msa.gpu.gapless_tuning import min_seconds, shared_memory_limit
 from msa.io.fasta import read_fasta
 from msa.profile.pssm import query_profile
 

@@ -31,10 +31,10 @@ from cuda.alignment.smith_waterman.row_launcher import PreparedRows, RowLauncher
 from msa.alphabet import encode
 from msa.cpu.gapless import gapless_scores
 from msa.cpu.smith_waterman import align
-from msa.database.build import open_or_build_database
+from msa.database.cached_databases import open_or_build_database
 from msa.database.sequence_arrays import SequenceArrays
 from msa.hits.filtered_targets import best_targets
-from msa.hits.hits import local_alignment
+from msa.hits.local_alignments import local_alignment
 from msa.io.fasta import read_fasta
 from msa.profile.pssm import query_profile
 

@@ -1,10 +1,13 @@
 """Random parameters of AlphaFold2's networks by DeepMind's names, for tests and benchmarks."""
 
 import zlib
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
-from model.alphafold2.modules.config import ModelConfig
+from foldcli.params.manifest import ParameterManifest
+from model.alphafold2.modules.config import ModelConfig, model_config
 from model.checkpoints.alphafold2 import expected_shapes
 
 _STACK_SCOPES = (
@@ -48,3 +51,26 @@ def _draw_array(key: str, shape: tuple[int, ...], seed: int) -> np.ndarray:
     # small backbone updates keep the structure compact
     gain = 0.3 if scope.endswith(_BACKBONE_UPDATES) else 1.0
     return np.float32(gain / np.sqrt(inputs)) * normal
+
+
+def network_config(name: str, tiny: bool = False) -> ModelConfig:
+    """Return a published architecture without templates; a tiny one has one narrow block in each stack."""
+    config = model_config(name)
+    if not tiny:
+        return config
+    heads = {"attention_heads": 2, "attention_channels": 8}
+    pair = replace(config.evoformer.pair, channels=16, multiplication_channels=24, **heads)
+    stacks = {
+        stack: replace(old, blocks=1, pair=pair, msa=replace(old.msa, channels=32, outer_channels=8, **heads))
+        for stack, old in (("evoformer", config.evoformer), ("extra_msa", config.extra_msa))
+    }
+    return replace(config, **stacks)
+
+
+def write_random_parameters(folder: Path, config: ModelConfig) -> None:
+    """Write a folder for `--params` with random parameters of a network, under its published name."""
+    folder.mkdir(parents=True)
+    file = f"params_{config.name}.npz"
+    np.savez(folder / file, **random_parameters(config, int(config.name.split("_")[1])))
+    if config != model_config(config.name):
+        ParameterManifest(architectures={file: config}).write(folder)

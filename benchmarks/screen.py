@@ -23,7 +23,7 @@ import numpy as np
 from fold import run_foldcli, write_database
 from options import parse_options
 from processes import compile_bytecode
-from runs import network_config, write_random_parameters
+from random_parameters import network_config, write_random_parameters
 
 from msa.io.fasta import FastaRecord, read_fasta
 

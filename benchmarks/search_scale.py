@@ -35,7 +35,7 @@ from options import parse_options
 
 from msa.alignments.files import parse_alignment
 from msa.alphabet import MASK_BIT
-from msa.base.jit import kernel
+from msa.base.cpu_kernels.jit import kernel
 from msa.database.database import TargetDatabase
 from msa.database.integrity import SMALL_FILE_BYTES
 from msa.database.manifest import (

@@ -39,7 +39,7 @@ from options import parse_options
 
 from foldcli.server.client import RemoteSearcher
 from msa.database.database import TargetDatabase
-from msa.hits.search_settings import SearchSettings
+from msa.engines.search_settings import SearchSettings
 from msa.io.fasta import FastaRecord
 
 FOLDCLI = [sys.executable, "-m", "foldcli"]

@@ -29,10 +29,12 @@ import gemmi
 import numpy as np
 from options import parse_options
 from processes import compile_bytecode, python_environment
-from runs import network_config, random_alignment, write_random_parameters
+from random_parameters import network_config, write_random_parameters
 
 MIN_RESIDUES, MAX_RESIDUES = 60, 700
 MIN_ROWS, MAX_ROWS = 200, 6000
+LETTERS = np.frombuffer(b"ACDEFGHIKLMNPQRSTVWY", np.uint8)
+GAP = ord("-")
 
 
 class Run(NamedTuple):
@@ -43,6 +45,18 @@ class Run(NamedTuple):
     waited_seconds: float
     peak_gib: float
     positions: np.ndarray
+
+
+def random_alignment(rng: np.random.Generator, name: str, residues: int, rows: int) -> bytes:
+    """Return an alignment whose rows share between a fifth and all of their residues with the query."""
+    query = rng.choice(LETTERS, residues)
+    letters = rng.choice(LETTERS, (rows, residues))
+    kept = rng.random((rows, residues)) < rng.uniform(0.2, 1.0, (rows, 1))
+    letters = np.where(kept, query, letters)
+    letters[rng.random((rows, residues)) < 0.1] = GAP
+    lines = [f">{name}\n".encode() + query.tobytes()]
+    lines += [f">row{number}\n".encode() + row.tobytes() for number, row in enumerate(letters)]
+    return b"\n".join(lines) + b"\n"
 
 
 def write_targets(folder: Path, count: int) -> int:

@@ -21,8 +21,9 @@ from foldcli.pipeline.search.hit_texts import TextMaker
 from foldcli.pipeline.search.searcher import DatabaseSource, open_search_engine
 from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
 from msa.alignments.files import parse_alignment
+from msa.alignments.filter_settings import FOLDING_FILTER
 from msa.engines.engine import Engine
-from msa.hits.search_settings import FOLDING_FILTER, FOLDING_SEARCH
+from msa.engines.search_settings import FOLDING_SEARCH
 from msa.io.fasta import FastaRecord
 from msa.search.database_search import search_many
 

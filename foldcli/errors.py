@@ -57,6 +57,10 @@ _EXTRAS = {"biotite": "allatom", "rdkit": "allatom"} | dict.fromkeys(
 )
 
 
+class OptionError(ValueError):
+    """The refusal of an option's value, or of options that exclude or need each other."""
+
+
 class Terminated(BaseException):
     """The arrival of SIGTERM, SIGHUP or SIGUSR1, which schedulers send before they kill a job.
 
@@ -127,7 +131,7 @@ def exit_code_of(error: BaseException) -> ExitCode:
         return ExitCode.SOME_FAILED
     if isinstance(error, TargetFailed | ServerError):
         return error.code
-    if isinstance(error, click.UsageError):
+    if isinstance(error, OptionError | click.UsageError):
         return ExitCode.USAGE
     if _is_named(error, "msa.base.errors.MissingError", "model.errors.ParametersMissing"):
         return ExitCode.MISSING

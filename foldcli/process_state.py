@@ -75,7 +75,7 @@ def set_numba_cache_folder() -> Path:
 
     numba would keep it next to the modules, where it would remain after `pip uninstall`. It reads the
     variable when it is imported, so call this first. If the folder cannot be written, numba falls back to the
-    folders of the modules, and `msa.base.jit` to none.
+    folders of the modules, and `msa.base.cpu_kernels.jit` to none.
 
     Returns:
         The folder, which numba creates when needed; /dev/null, which is none, if the user has no home folder.

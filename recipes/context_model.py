@@ -28,8 +28,8 @@ from msa.alphabet import GAP, STANDARD, encode
 from msa.database.build import BuildSettings, build_database
 from msa.database.database import TargetDatabase
 from msa.engines.engine import Engine
+from msa.engines.search_settings import SearchSettings
 from msa.hits.hits import Hits
-from msa.hits.search_settings import SearchSettings
 from msa.io.fasta import FastaRecord, first_word, read_fasta
 from msa.profile.context import UNKNOWN
 from msa.profile.family_profile import conditional_probabilities

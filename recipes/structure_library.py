@@ -26,7 +26,7 @@ from features.templates.library.settings import LibrarySettings
 from msa.base.residues import ATOM37
 from msa.database.build import BuildSettings, build_database
 from msa.database.database import TargetDatabase
-from msa.hits.search_settings import SearchSettings
+from msa.engines.search_settings import SearchSettings
 from msa.io.fasta import FastaRecord
 from msa.search.database_search import search_many
 

@@ -73,6 +73,27 @@ def test_command_line_imports_nothing_heavy_at_top_level(root: Path) -> None:
         assert not packages & HEAVY, f"{path.relative_to(root)} imports {packages & HEAVY}"
 
 
+def test_click_is_imported_by_the_command_line_only(root: Path) -> None:
+    allowed = {f"foldcli/{name}.py" for name in ("__main__", "cli", "errors")}
+    found = {
+        str(path.relative_to(root))
+        for package in ALLOWED
+        for path in (root / package).rglob("*.py")
+        if any(name.split(".")[0] == "click" for name in imported_modules(path))
+    }
+    assert allowed <= found
+    assert {Path(name).parts[1] for name in found - allowed} == {"commands", "options"}
+
+
+def test_options_are_imported_by_commands_and_sessions_only(root: Path) -> None:
+    rooms = {"foldcli.commands", "foldcli.options", "foldcli.api"}
+    for path in (root / "foldcli").rglob("*.py"):
+        room = ".".join(path.relative_to(root).parts[:2])
+        if room not in rooms:
+            used = {name for name in imported_names(path) if name.startswith("foldcli.options")}
+            assert not used, f"{path.relative_to(root)} imports {used}"
+
+
 @pytest.mark.parametrize("package", ALLOWED)
 def test_deferred_imports_have_a_comment(root: Path, package: str) -> None:
     bare = []

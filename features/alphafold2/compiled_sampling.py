@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from msa.base.jit import kernel
+from msa.base.cpu_kernels.jit import kernel
 from msa.base.residues import GAP
 
 # maximum number of columns for which a one-byte counter of matches cannot overflow

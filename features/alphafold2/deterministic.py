@@ -18,7 +18,7 @@ _BLOCK = 1 << 16
 def make_features(
     alignments: Sequence[Alignment], templates: Mapping[str, np.ndarray] | None = None
 ) -> dict[str, np.ndarray]:
-    """Compute the features in `features.alphafold2.schema.CACHED` for one target.
+    """Compute the features in `features.alphafold2.schema.CACHED_FEATURES` for one target.
 
     Alignments are concatenated, and only the first of identical rows is kept, as in DeepMind's
     `make_msa_features`. Unlike in that function, residues have the network's codes (0 to 19, X 20, gap 21)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from features.alphafold2.deterministic import column_profile
-from features.alphafold2.sampling import PhiloxDraws
+from features.alphafold2.random_draws import PhiloxDraws
 from msa.base.residues import GAP, UNKNOWN
 
 # rows with a larger share of gaps are left out

@@ -14,7 +14,7 @@ FORMAT_VERSION = 5
 # Features that depend only on the alignment and the templates: name → dtype and shape (N residues, M
 # distinct rows, P rows of known species, T templates). "uint*" is the narrowest of uint8, uint16 and uint32
 # that holds the values.
-CACHED = {name: array[:2] for name, array in UNCHANGING.items()} | {
+CACHED_FEATURES = {name: array[:2] for name, array in UNCHANGING.items()} | {
     "between_segment_residues": ("int32", "N"),
     "domain_name": ("bytes", "1"),
     "sequence": ("bytes", "1"),
@@ -29,7 +29,7 @@ CACHED = {name: array[:2] for name, array in UNCHANGING.items()} | {
 # The same for a complex: the rows of its alignment (E distinct chains with N residues in all, without copies;
 # C chains). `row_entity` is the distinct chain of an unpaired row and -1 of a paired row; `order` and
 # `is_complete` are those of `features.complexes.rows.ComplexRows`.
-CACHED_COMPLEX = {
+CACHED_COMPLEX_FEATURES = {
     "domain_name": ("bytes", "1"),
     "sequence": ("bytes", "E"),
     "order": ("int32", "C"),

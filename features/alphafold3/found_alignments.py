@@ -95,7 +95,7 @@ def _with_alignment(
     alignment = parse_alignment(found[polymer.sequence])
     if alignment.query != polymer.sequence:
         reason = f"{chains}: the first row of the alignment that was found differs from the sequence"
-        raise InputError(reason, *job.place_of(polymer))
+        raise InputError(reason, *job.location_of(polymer))
     return replace(polymer, alignment=alignment)
 
 

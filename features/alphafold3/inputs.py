@@ -5,9 +5,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from features.alphafold3.alignments import AlignmentLimits, alignment_features, draw_rows
-from features.alphafold3.reference import reference_features
-from features.alphafold3.templates import TemplateRows, template_features
-from features.alphafold3.tokens import token_features
+from features.alphafold3.templates import TokenTemplates, template_features
+from features.alphafold3.tokens import reference_features, token_features
 from features.assembly.atoms import Atoms, build_atoms
 from features.assembly.job import MoleculeJob
 from features.assembly.tokens import Tokens, build_tokens
@@ -18,8 +17,8 @@ from msa.base.network_inputs import ALL_ATOM
 
 
 @dataclass(frozen=True)
-class Settings:
-    """Settings of the inputs.
+class InputSettings:
+    """InputSettings of the inputs.
 
     Attributes:
         seed: seed of conformers, their rotations and the choice of alignment rows.
@@ -49,7 +48,7 @@ class Sample:
     features: dict[str, np.ndarray]
 
 
-def check_tokens(job: MoleculeJob, tokens: int, settings: Settings) -> None:
+def check_tokens(job: MoleculeJob, tokens: int, settings: InputSettings) -> None:
     """Raise InputError if a job has more tokens than the settings allow."""
     if settings.max_tokens is not None and tokens > settings.max_tokens:
         reason = f"{tokens:,} tokens; at most {settings.max_tokens:,} are allowed"
@@ -57,7 +56,10 @@ def check_tokens(job: MoleculeJob, tokens: int, settings: Settings) -> None:
 
 
 def build_sample(
-    job: MoleculeJob, settings: Settings, templates: TemplateRows | None = None, atoms: Atoms | None = None
+    job: MoleculeJob,
+    settings: InputSettings,
+    templates: TokenTemplates | None = None,
+    atoms: Atoms | None = None,
 ) -> Sample:
     """Return the inputs of the network for a job.
 
@@ -86,7 +88,7 @@ def build_sample(
 
 
 def _alignment_features(
-    job: MoleculeJob, atoms: Atoms, tokens: Tokens, settings: Settings
+    job: MoleculeJob, atoms: Atoms, tokens: Tokens, settings: InputSettings
 ) -> dict[str, np.ndarray]:
     """Return the features of a job's alignments; errors name the job's file if they name no other."""
     try:
@@ -106,5 +108,5 @@ def _conformers(job: MoleculeJob, atoms: Atoms, generator: ConformerGenerator) -
         if smiles is not None and conformer.source == "none":
             chain = atoms.chains[int(atoms.chain[np.argmax(atoms.molecule == index)])]
             reason = f"RDKit finds no conformer for the SMILES string {smiles!r:.200}"
-            raise InvalidMolecule(reason, *job.place_of(chain.entity))
+            raise InvalidMolecule(reason, *job.location_of(chain.entity))
     return tuple(conformers)

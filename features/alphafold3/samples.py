@@ -19,8 +19,8 @@ import safetensors.numpy
 import xxhash
 
 from features.alphafold3.alignments import deletion_features
-from features.alphafold3.inputs import Sample, Settings
-from features.alphafold3.templates import TemplateRows
+from features.alphafold3.inputs import InputSettings, Sample
+from features.alphafold3.templates import TokenTemplates
 from features.assembly.atoms import build_atoms
 from features.assembly.job import MoleculeJob
 from features.assembly.job_json import job_of_json, job_to_json
@@ -45,7 +45,7 @@ _NO_CLASS = 255
 _DELETIONS = "deletions"
 
 
-def sample_key(job: MoleculeJob, settings: Settings, templates: TemplateRows | None = None) -> str:
+def sample_key(job: MoleculeJob, settings: InputSettings, templates: TokenTemplates | None = None) -> str:
     """Return the SHA-256 (hex) of all that the inputs of a job depend on, but not of its name or files.
 
     Args:

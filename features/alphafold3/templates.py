@@ -1,21 +1,35 @@
-"""Features of templates: classes, distances of Cβ atoms and directions in backbone frames."""
+"""Templates of the chains of a job, and the network's features of them.
 
+The residue of a template that is aligned to a residue of the job gives its class and its N, Cα, C and Cβ to
+all tokens of that residue, as in OpenFold3. Two rules are AlphaFold2's: a residue without Cβ is masked, where
+OpenFold3 drops the template, and a modified residue such as selenomethionine has the class of its parent.
+"""
+
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from features.alphafold3.tokens import one_hot
+from features.assembly.atoms import Atoms
+from features.assembly.job import Polymer
 from features.assembly.tokens import Tokens
-from features.chemistry.residue_classes import CLASSES, GAP
+from features.chemistry import residues
+from features.chemistry.residue_classes import CLASSES, GAP, MoleculeKind
+from features.templates.candidates import TemplateHits
+from features.templates.job_templates import job_template_hits
+from features.templates.template_features import make_template_features
+from msa.base.residues import ATOM_ORDER
 
+_FRAME = [ATOM_ORDER[name] for name in ("N", "CA", "C")]
 _BIN_EDGES = np.linspace(3.25, 50.75, 39) ** 2
 _LAST_EDGE = 1e8
 _EPSILON = np.float32(1e-6)
 
 
 @dataclass(frozen=True, eq=False)
-class TemplateRows:
-    """Templates laid over the tokens of a job; tokens of one chain only see that chain's template.
+class TokenTemplates:
+    """Templates mapped to the tokens of a job; tokens of one chain only see that chain's template.
 
     Attributes:
         classes: int [K, T], residue classes; the gap's where there is no template.
@@ -28,7 +42,58 @@ class TemplateRows:
     frames: np.ndarray = field(repr=False)
 
 
-def template_features(tokens: Tokens, rows: TemplateRows | None, count: int) -> dict[str, np.ndarray]:
+def features_of_hits(hits: TemplateHits, count: int = 4) -> dict[str, np.ndarray]:
+    """Return AlphaFold2's features of the best templates of a chain; see `make_template_features`."""
+    chains = list(zip(hits.chains, hits.templates, strict=True))[:count]
+    return make_template_features(len(hits.query), [(chain, each.pairs, 0.0) for chain, each in chains])
+
+
+def map_templates_to_tokens(
+    atoms: Atoms, tokens: Tokens, found: Mapping[str, Mapping[str, np.ndarray]], count: int = 4
+) -> TokenTemplates | None:
+    """Return the templates of all proteins of a job; None if none has any.
+
+    All copies of a protein have its templates. Templates given by the job replace those that were found;
+    an empty list in the job means none.
+
+    Args:
+        atoms: atoms of the job.
+        tokens: its tokens.
+        found: features of the templates of a search by sequence, best first; see `features_of_hits`.
+        count: number of templates; rows beyond the templates of a chain are gaps.
+    """
+    classes = np.full((count, len(tokens)), GAP, np.int64)
+    beta = np.full((count, len(tokens), 3), np.nan)
+    frames = np.full((count, len(tokens), 3, 3), np.nan)
+    token_chain, residue = atoms.chain[tokens.start], atoms.residue[tokens.start] - 1
+    any_template = False
+    given: dict[int, dict[str, np.ndarray]] = {}
+    for number, chain in enumerate(atoms.chains):
+        if not isinstance(chain.entity, Polymer) or chain.kind != MoleculeKind.PROTEIN:
+            continue
+        features = found.get(chain.entity.sequence)
+        if chain.entity.templates is not None:
+            if chain.entity_index not in given:
+                hits, _ = job_template_hits(chain.entity.sequence, chain.entity.templates, chain.name, count)
+                given[chain.entity_index] = features_of_hits(hits, count)
+            features = given[chain.entity_index]
+        if features is None:
+            continue
+        columns = np.flatnonzero(token_chain == number)
+        for row, code in enumerate(features["template_aatype"][:count]):
+            any_template = True
+            code = np.where(code == residues.GAP, GAP, code)
+            classes[row, columns] = code[residue[columns]]
+            mask = features["template_all_atom_masks"][row] > 0
+            atoms37 = np.where(mask[..., None], features["template_all_atom_positions"][row], np.nan)
+            is_glycine = code == residues.GLYCINE
+            pseudo = np.where(is_glycine[:, None], atoms37[:, residues.CA], atoms37[:, residues.CB])
+            beta[row, columns] = pseudo[residue[columns]]
+            frames[row, columns] = atoms37[:, _FRAME][residue[columns]]
+    return TokenTemplates(classes, beta, frames) if any_template else None
+
+
+def template_features(tokens: Tokens, rows: TokenTemplates | None, count: int) -> dict[str, np.ndarray]:
     """Return the features of a job's templates; see `msa.base.network_inputs.ALL_ATOM`.
 
     Args:
@@ -39,7 +104,7 @@ def template_features(tokens: Tokens, rows: TemplateRows | None, count: int) -> 
     if rows is None:
         shape = count, len(tokens)
         absent = np.full((*shape, 3, 3), np.nan)
-        rows = TemplateRows(np.full(shape, GAP), absent[..., 0], absent)
+        rows = TokenTemplates(np.full(shape, GAP), absent[..., 0], absent)
     same_chain = (tokens.chain[:, None] == tokens.chain).astype(np.float32)
     beta_mask = (~np.isnan(rows.pseudo_beta).any(-1)).astype(np.float32)
     frame_mask = (~np.isnan(rows.frames).any((-2, -1))).astype(np.float32)

@@ -130,7 +130,7 @@ def _build_chains(job: MoleculeJob) -> tuple[MoleculeChain, ...]:
         kind = entity.kind if isinstance(entity, Polymer) else MoleculeKind.LIGAND
         for name in entity.chains:
             if name in seen:
-                raise InputError(f"two chains are called {name!r}", *job.place_of(entity))
+                raise InputError(f"two chains are called {name!r}", *job.location_of(entity))
             seen.add(name)
             residues = tuple(
                 Residue(component, number, leaving.copy(), np.zeros(len(component), bool))
@@ -152,7 +152,7 @@ def _entity_components(
         try:
             return user_components.get(code.upper()) or read_component(code)
         except UnknownComponent:
-            raise UnknownComponent(code, *job.place_of(entity)) from None
+            raise UnknownComponent(code, *job.location_of(entity)) from None
 
     if isinstance(entity, Polymer):
         return _polymer_components(job, entity, read)
@@ -160,7 +160,7 @@ def _entity_components(
         try:
             components = [parse_smiles(entity.smiles, smiles_names[entity.smiles])]
         except InvalidMolecule as error:
-            raise InvalidMolecule(error.reason, *job.place_of(entity)) from None
+            raise InvalidMolecule(error.reason, *job.location_of(entity)) from None
     else:
         components = [read(code) for code in entity.codes]
     return [(component, np.zeros(len(component), bool)) for component in components]
@@ -175,9 +175,9 @@ def _polymer_components(
         where = f"modification {modification.code} at position {modification.position:,}"
         if not 1 <= modification.position <= len(entity.sequence):
             reason = f"{where}: the sequence has {len(entity.sequence):,} residues"
-            raise InputError(reason, *job.place_of(entity))
+            raise InputError(reason, *job.location_of(entity))
         if modification.position in modified:
-            raise InputError(f"{where}: the position has another one", *job.place_of(entity))
+            raise InputError(f"{where}: the position has another one", *job.location_of(entity))
         modified[modification.position] = modification.code
     default = LEAVING_ATOMS[entity.kind]
     result = []
@@ -187,7 +187,7 @@ def _polymer_components(
         if position in modified and links is not None and ("N" in links) != is_protein:
             kind = "a protein" if is_protein else entity.kind.name
             reason = f"modification {component.code} at position {position:,}: its type is {component.type}"
-            raise InputError(f"{reason}, which cannot be in {kind}", *job.place_of(entity))
+            raise InputError(f"{reason}, which cannot be in {kind}", *job.location_of(entity))
         leaving = np.array([name in default for name in component.names], bool)
         if position in modified and component.leaving.any():
             leaving = component.leaving.copy()

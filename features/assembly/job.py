@@ -19,7 +19,7 @@ class Modification:
 
 
 @dataclass(frozen=True)
-class OwnTemplate:
+class JobTemplate:
     """A structure that the user gives as template of a chain.
 
     Attributes:
@@ -63,7 +63,7 @@ class Polymer:
     modifications: tuple[Modification, ...] = ()
     alignment: Alignment | None = field(default=None, repr=False)
     paired: Alignment | None = field(default=None, repr=False)
-    templates: tuple[OwnTemplate, ...] | None = None
+    templates: tuple[JobTemplate, ...] | None = None
     is_cyclic: bool = False
     line: int | None = None
 
@@ -155,7 +155,7 @@ class MoleculeJob:
         """Return the proteins without an alignment of their own."""
         return [protein for protein in self.proteins() if not protein.has_rows]
 
-    def place_of(self, entity: Entity) -> tuple[str | None, int | None]:
+    def location_of(self, entity: Entity) -> tuple[str | None, int | None]:
         """Return file and line of one of its molecules, for errors."""
         if isinstance(entity, Ligand) and entity.path is not None:
             return entity.path, entity.line

@@ -6,12 +6,12 @@ from features.assembly.atoms import Atoms, MoleculeChain
 from features.assembly.job import Polymer
 from features.assembly.tokens import Tokens, residue_starts
 from features.chemistry.components import one_letter_code
+from msa.io.structures import listed
 
-_MAX_NAMED = 10
 _UNKNOWN_LETTERS = "XN"
 
 
-def describe_surprises(atoms: Atoms, tokens: Tokens) -> list[str]:
+def molecule_notes(atoms: Atoms, tokens: Tokens) -> list[str]:
     """Return one sentence for each fact about the molecules of a job that its user may not expect.
 
     These are letters without a residue, modifications of other residues, neighbours in a polymer and parts of
@@ -51,9 +51,9 @@ def _letter_notes(chain: MoleculeChain, polymer: Polymer) -> list[str]:
     names = ", ".join(polymer.chains)
     notes = []
     if unknown:
-        notes.append(f"chain {names}: predicted as unknown amino acids (UNK): {_listed(unknown)}")
+        notes.append(f"chain {names}: predicted as unknown amino acids (UNK): {listed(unknown)}")
     if other:
-        notes.append(f"chain {names}: modifications of other residues: {_listed(other)}")
+        notes.append(f"chain {names}: modifications of other residues: {listed(other)}")
     return notes
 
 
@@ -66,7 +66,7 @@ def _open_links(chain: MoleculeChain, first: int, bonded: set[tuple[int, ...]]) 
     ]
     if not gaps:
         return []
-    return [f"chain {chain.name}: no bond between {_listed(gaps)}, because of their types in the dictionary"]
+    return [f"chain {chain.name}: no bond between {listed(gaps)}, because of their types in the dictionary"]
 
 
 def _is_connected(first: int, count: int, bonded: set[tuple[int, ...]]) -> bool:
@@ -98,9 +98,4 @@ def _unseen_bonds(atoms: Atoms, tokens: Tokens, residue: np.ndarray) -> list[str
     ]
     if not unseen:
         return []
-    return [f"bonds that the network does not see, as their atoms are those of polymers: {_listed(unseen)}"]
-
-
-def _listed(items: list[str]) -> str:
-    more = f" and {len(items) - _MAX_NAMED} more" if len(items) > _MAX_NAMED else ""
-    return ", ".join(items[:_MAX_NAMED]) + more
+    return [f"bonds that the network does not see, as their atoms are those of polymers: {listed(unseen)}"]

@@ -76,7 +76,7 @@ class FeatureCache:
 
         Args:
             key: result of `cache_key`.
-            features: all features in `features.alphafold2.schema.CACHED` or `CACHED_COMPLEX`.
+            features: all of `CACHED_FEATURES` or `CACHED_COMPLEX_FEATURES` in `features.alphafold2.schema`.
             sources: files that the features were computed from, recorded for information.
 
         Raises:

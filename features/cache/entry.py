@@ -19,7 +19,7 @@ import safetensors.numpy
 import xxhash
 import zstandard
 
-from features.alphafold2.schema import CACHED, CACHED_COMPLEX, FORMAT_VERSION
+from features.alphafold2.schema import CACHED_COMPLEX_FEATURES, CACHED_FEATURES, FORMAT_VERSION
 from msa.base.errors import InputError
 
 # key of the metadata that identifies a safetensors file as an entry, in every version of the format
@@ -40,13 +40,13 @@ def encode_entry(key: str, features: Mapping[str, np.ndarray], sources: Sequence
 
     Args:
         key: result of `features.cache.cache.cache_key`.
-        features: all features in `features.alphafold2.schema.CACHED` or `CACHED_COMPLEX`.
+        features: all features in `features.alphafold2.schema.CACHED_FEATURES` or `CACHED_COMPLEX_FEATURES`.
         sources: files that the features were computed from; None or "-" for other sources.
 
     Raises:
         ValueError: a feature is missing, or not in the schema.
     """
-    schema = CACHED_COMPLEX if "row_entity" in features else CACHED
+    schema = CACHED_COMPLEX_FEATURES if "row_entity" in features else CACHED_FEATURES
     if mismatched := schema.keys() ^ features.keys():
         raise ValueError(f"features do not match the schema: {', '.join(sorted(mismatched))}")
     # the widest types first, so that all tensors are aligned
@@ -150,7 +150,7 @@ def read_entry_metadata(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def is_complex_entry(metadata: Mapping[str, Any]) -> bool:
-    """Return whether an entry with these metadata is of a complex (`schema.CACHED_COMPLEX`)."""
+    """Return whether an entry with these metadata is of a complex (`schema.CACHED_COMPLEX_FEATURES`)."""
     tensors = metadata.get("tensors")
     return isinstance(tensors, dict) and "row_entity" in tensors
 

@@ -18,7 +18,7 @@ from rdkit.Chem import rdDistGeom
 
 from features.chemistry.components import Component
 from features.chemistry.molecules import InvalidMolecule, build_molecule, without_hydrogens
-from msa.base.threads import run_in_threads
+from msa.base.cpu_kernels.threads import run_in_threads
 
 Source = Literal["rdkit", "ideal", "model", "none"]
 
@@ -32,7 +32,7 @@ logging.getLogger("rdkit").disabled = True
 _TIME_LIMIT = 120
 # conformers made at once, the threads that make them, and those that are kept
 _AHEAD, _MOST_THREADS, _KEPT = 128, 16, 2**15
-# at least the size of `struct sigaction`, whose content is not looked at
+# at least the size of `struct sigaction`
 _SIGACTION_BYTES = 256
 _interrupt_lock = threading.Lock()
 

@@ -10,7 +10,7 @@ from features.alphafold2.deterministic import make_features
 from features.complexes.entities import group_chains
 from features.complexes.pairing import DEFAULT_PAIRING, PairingSettings
 from features.complexes.rows import DistinctRows, pair_entities, rows_of_species
-from msa.alignments.complex_a3m import A3mRow, a3m_rows, write_complex_a3m
+from msa.alignments.complex_a3m import A3mRow, parse_a3m_rows, write_complex_a3m
 from msa.alignments.files import parse_alignment
 
 
@@ -21,7 +21,7 @@ class ChainA3m:
     Attributes:
         rows: its rows as text, the query first.
         distinct: the distinct rows among them.
-        features: its features in `features.alphafold2.schema.CACHED`, without templates.
+        features: its features in `features.alphafold2.schema.CACHED_FEATURES`, without templates.
     """
 
     rows: list[A3mRow] = field(repr=False)
@@ -32,7 +32,7 @@ class ChainA3m:
     def parse(cls, data: bytes) -> "ChainA3m":
         """Parse the decompressed content of a file with rows as `foldcli search` writes them."""
         alignment = parse_alignment(data)
-        return cls(a3m_rows(data), DistinctRows.of(alignment), make_features([alignment]))
+        return cls(parse_a3m_rows(data), DistinctRows.of(alignment), make_features([alignment]))
 
     @property
     def query(self) -> str:

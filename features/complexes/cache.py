@@ -55,7 +55,7 @@ def add_rows(
 
 
 def rows_to_features(name: str, rows: ComplexRows) -> dict[str, np.ndarray]:
-    """Return the rows of a complex as the features in `features.alphafold2.schema.CACHED_COMPLEX`."""
+    """Return the rows of a complex as `features.alphafold2.schema.CACHED_COMPLEX_FEATURES`."""
     ends = np.cumsum([len(sequence) for sequence in rows.sequences])
     columns = [slice(end - len(sequence), end) for end, sequence in zip(ends, rows.sequences, strict=True)]
     counts = [len(rows.paired[0]), *map(len, rows.unpaired)]

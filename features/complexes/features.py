@@ -26,7 +26,7 @@ def complex_features(
     used. See `features.complexes.entities.group_chains` for the order of the chains in the result.
 
     Args:
-        chains: for each chain, the features in `features.alphafold2.schema.CACHED` with its own templates.
+        chains: for each chain, `features.alphafold2.schema.CACHED_FEATURES` with its own templates.
         settings: which rows are paired.
         min_rows: see `merge_entities`.
         pairing: for each chain, the same features of another alignment from which the paired rows are taken,

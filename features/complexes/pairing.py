@@ -70,7 +70,7 @@ def pairing_candidates(features: Mapping[str, np.ndarray], copies: int = 1) -> P
     """Return the rows of an entity that can be paired.
 
     Args:
-        features: `msa`, `species_row` and `species` of `features.alphafold2.schema.CACHED`.
+        features: `msa`, `species_row` and `species` of `features.alphafold2.schema.CACHED_FEATURES`.
         copies: number of chains of the entity.
     """
     msa, rows = features["msa"], features["species_row"].astype(np.int64)

@@ -126,7 +126,7 @@ def rows_of_species(
         species: the species of each paired row.
 
     Returns:
-        Two arrays int64, as many as rows; -1 where these are.
+        Two arrays int64 of the size of `rows`, -1 where `rows` has -1.
     """
     first = np.where(rows < 0, -1, alignment.first[rows])
     if not any(species):
@@ -147,7 +147,7 @@ def pair_entities(
     """Return the paired rows of the entities of a complex, and their species; see `pairing.pair_rows`.
 
     Args:
-        entities: `msa`, `species_row` and `species` of each entity (`features.alphafold2.schema.CACHED`).
+        entities: `msa`, `species_row` and `species` of `CACHED_FEATURES` of each entity.
         copies: number of chains of each entity.
         settings: which rows are paired.
     """

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from features.templates.library.chains import TemplateChain
-from msa.hits.hits import OPERATIONS, Hits
+from msa.hits.hits import Hits
+from msa.hits.local_alignments import OPERATIONS
 
 
 @dataclass(frozen=True, eq=False)

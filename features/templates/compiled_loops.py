@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from msa.base.jit import kernel
+from msa.base.cpu_kernels.jit import kernel
 
 N_CA, CA_C, C_N, C_O = 1.458, 1.525, 1.329, 1.231
 """Lengths in Å."""

@@ -15,17 +15,17 @@ from msa.alignments.files import Alignment
 from msa.alphabet import GAP, encode
 from msa.base.residues import GAP as MSA_GAP
 from msa.engines.engine import Engine
-from msa.hits.search_settings import SearchSettings
+from msa.engines.search_settings import SearchSettings
 from msa.io.fasta import FastaRecord
 from msa.profile.family_profile import MAX_MEMBER_IDENTITY, distinct_rows, family_profile
-from msa.profile.pssm import ProfileQuery, QueryProfile
+from msa.profile.pssm import ProfileRecord, QueryProfile
 from msa.search.database_search import search_many
 
 _MAX_PROFILE_ROWS = 4096
 """Maximum number of rows that a profile is computed from; more change little and take much longer."""
 
 
-def alignment_query(alignment: Alignment, name: str = "query") -> ProfileQuery:
+def alignment_query(alignment: Alignment, name: str = "query") -> ProfileRecord:
     """Return a query with the profile of an alignment.
 
     Args:
@@ -37,11 +37,11 @@ def alignment_query(alignment: Alignment, name: str = "query") -> ProfileQuery:
     return _profile_query(rows, alignment.query, name)
 
 
-def features_query(features: Mapping[str, np.ndarray], name: str = "query") -> ProfileQuery:
+def features_query(features: Mapping[str, np.ndarray], name: str = "query") -> ProfileRecord:
     """Return a query with the profile of a target's deterministic features.
 
     Args:
-        features: `msa` and `sequence` of `features.alphafold2.schema.CACHED`.
+        features: `msa` and `sequence` of `features.alphafold2.schema.CACHED_FEATURES`.
         name: header of the query.
     """
     codes = features["msa"][:_MAX_PROFILE_ROWS]
@@ -49,12 +49,12 @@ def features_query(features: Mapping[str, np.ndarray], name: str = "query") -> P
     return _profile_query(rows, features["sequence"][0].decode("ascii"), name)
 
 
-def _profile_query(rows: np.ndarray, sequence: str, name: str) -> ProfileQuery:
+def _profile_query(rows: np.ndarray, sequence: str, name: str) -> ProfileRecord:
     """Return a query with the profile of rows, uint8 [n, length], letter codes or GAP."""
     rows = distinct_rows(rows, MAX_MEMBER_IDENTITY)
     settings = SearchSettings()
     profile = family_profile(rows, settings.comp_bias_corr, settings.matrix)
-    return ProfileQuery(name, sequence, profile, "alignment", len(rows) > 1)
+    return ProfileRecord(name, sequence, profile, "alignment", len(rows) > 1)
 
 
 def search_templates(

@@ -17,8 +17,8 @@ from features.templates.homology import copy_template
 from features.templates.library.chains import TemplateChain
 from features.templates.library.library import StructureLibrary, parse_header
 from features.templates.library.settings import TemplateSettings
+from features.templates.posterior import expected_correct_pairs
 from msa.alphabet import LETTER_BITS
-from msa.cpu.posterior import expected_correct_pairs
 from msa.hits.hits import Hits
 from msa.profile.gumbel import GUMBEL_TABLES
 from msa.profile.pssm import QueryProfile

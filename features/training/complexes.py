@@ -15,14 +15,14 @@ from pathlib import Path
 
 import numpy as np
 
-from features.alphafold3.inputs import Sample, Settings, build_sample, check_tokens
+from features.alphafold3.inputs import InputSettings, Sample, build_sample, check_tokens
 from features.alphafold3.samples import read_sample, sample_key, sample_path, write_sample
 from features.assembly.tokens import build_tokens
 from features.cache.entry import corrupt_entry_errors
-from features.training.crops import CropWeights, TokenPlaces, choose_tokens, crop_features
+from features.training.crops import CropWeights, TokenCentres, choose_tokens, crop_features
 from features.training.experiment import ExperimentalComplex
 from features.training.labels import MoleculeTable, molecule_table
-from features.training.weights import ChainContacts, Place, sample_probabilities
+from features.training.weights import ChainContacts, ChainOrInterface, sample_probabilities
 from msa.base.atomic import atomic_write
 from msa.base.errors import InputError
 from msa.base.json_files import read_json
@@ -35,7 +35,7 @@ _KEPT = 64
 
 
 @dataclass(frozen=True, eq=False)
-class KnownComplex:
+class LabelledComplex:
     """A complex with features and labels.
 
     Attributes:
@@ -51,17 +51,17 @@ class KnownComplex:
 
 @dataclass(frozen=True, eq=False)
 class TrainingSample:
-    """A crop of a complex."""
+    """A crop of a complex, drawn for one of its chains or interfaces."""
 
     name: str
-    place: Place
+    drawn_for: ChainOrInterface
     features: dict[str, np.ndarray] = field(repr=False)
     crop: MoleculeTable = field(repr=False)
-    whole: KnownComplex = field(repr=False)
+    whole: LabelledComplex = field(repr=False)
 
 
 @dataclass(frozen=True)
-class Entry:
+class ComplexEntry:
     """A complex in the list of a folder."""
 
     name: str
@@ -74,13 +74,15 @@ class Entry:
 class _Index:
     """A list of complexes, and the clusters of their protein sequences."""
 
-    complexes: list[Entry]
+    complexes: list[ComplexEntry]
     clusters: dict[str, str]
     format: str = FORMAT
     version: int = VERSION
 
 
-def write_complex(known: ExperimentalComplex, name: str, folder: Path, settings: Settings) -> Entry:
+def write_complex(
+    known: ExperimentalComplex, name: str, folder: Path, settings: InputSettings
+) -> ComplexEntry:
     """Write a complex to a folder unless the folder contains it; return its entry for `write_index`.
 
     Raises:
@@ -89,18 +91,18 @@ def write_complex(known: ExperimentalComplex, name: str, folder: Path, settings:
     check_tokens(known.job, len(build_tokens(known.atoms)), settings)
     sample, coordinates = _write_arrays(known, folder, settings)
     contacts = ChainContacts.of(known.atoms, known.positions, known.resolved)
-    return Entry(name, sample, coordinates, contacts)
+    return ComplexEntry(name, sample, coordinates, contacts)
 
 
 def write_index(
-    folder: Path, entries: Sequence[Entry], clusters: Mapping[str, str] | None = None, part: str = ""
+    folder: Path, entries: Sequence[ComplexEntry], clusters: Mapping[str, str] | None = None, part: str = ""
 ) -> None:
     """Write the list of the complexes in a folder, and their protein sequences as FASTA.
 
     Args:
         folder: the folder.
         entries: results of `write_complex`.
-        clusters: clusters of protein sequences; see `features.training.weights.ChainContacts.places`.
+        clusters: clusters of protein sequences; see `ChainContacts.chains_and_interfaces`.
         part: ".I-of-N" for one of N lists that belong together.
     """
     sequences = sorted({sequence for entry in entries for sequence in entry.contacts.proteins})
@@ -118,7 +120,7 @@ def protein_name(sequence: str) -> str:
     return hashlib.sha256(sequence.encode()).hexdigest()[:16]
 
 
-def _write_arrays(known: ExperimentalComplex, folder: Path, settings: Settings) -> tuple[str, str]:
+def _write_arrays(known: ExperimentalComplex, folder: Path, settings: InputSettings) -> tuple[str, str]:
     """Write a complex unless the folder contains it; return the keys of its inputs and coordinates."""
     key = sample_key(known.job, settings)
     if not sample_path(folder, key).exists():
@@ -137,7 +139,7 @@ def _coordinate_path(folder: Path, key: str) -> Path:
     return folder / _COORDINATES / f"{key}.npz"
 
 
-def _read_lists(folder: Path) -> tuple[list[Entry], dict[str, str]]:
+def _read_lists(folder: Path) -> tuple[list[ComplexEntry], dict[str, str]]:
     """Return the complexes of all lists of a folder, and the clusters of their sequences."""
     paths = sorted(folder.glob(f"{_INDEX}*.json"))
     parts = [match for path in paths if (match := _PART.fullmatch(path.name))]
@@ -146,7 +148,7 @@ def _read_lists(folder: Path) -> tuple[list[Entry], dict[str, str]]:
         if different := sorted(expected ^ {path.name for path in paths}):
             state = "is missing" if different[0] in expected else "is of another division"
             raise InputError(f"incomplete complexes for training: {different[0]} {state}", folder)
-    entries: list[Entry] = []
+    entries: list[ComplexEntry] = []
     clusters: dict[str, str] = {}
     for path in paths:
         try:
@@ -176,26 +178,28 @@ class ComplexSet:
         self.names = [entry.name for entry in entries]
         self._keys = [(entry.sample, entry.coordinates) for entry in entries]
         self._read = lru_cache(maxsize=_KEPT)(self._read_complex)
-        self.places: Sequence[Place] = [
-            place for number, entry in enumerate(entries) for place in entry.contacts.places(number, clusters)
+        self.chains_and_interfaces: Sequence[ChainOrInterface] = [
+            item
+            for number, entry in enumerate(entries)
+            for item in entry.contacts.chains_and_interfaces(number, clusters)
         ]
-        self.probabilities = sample_probabilities(self.places)
+        self.probabilities = sample_probabilities(self.chains_and_interfaces)
 
     def __len__(self) -> int:
         return len(self.names)
 
-    def __getitem__(self, number: int) -> KnownComplex:
+    def __getitem__(self, number: int) -> LabelledComplex:
         """Return a complex."""
         return self._read(number)
 
-    def _read_complex(self, number: int) -> KnownComplex:
+    def _read_complex(self, number: int) -> LabelledComplex:
         key, coordinates = self._keys[number]
         sample = read_sample(sample_path(self._folder, key), key)
         path = _coordinate_path(self._folder, coordinates)
         content = BytesIO(path.read_bytes())
         with corrupt_entry_errors(path), np.load(content) as arrays:
             positions, resolved = arrays["positions"], arrays["resolved"]
-        return KnownComplex(sample, positions, resolved, molecule_table(sample.atoms, sample.tokens))
+        return LabelledComplex(sample, positions, resolved, molecule_table(sample.atoms, sample.tokens))
 
     def draw(self, seed: int, number: int, size: int, weights: CropWeights) -> TrainingSample:
         """Return a sample, which depends on the arguments alone.
@@ -207,12 +211,12 @@ class ComplexSet:
             weights: shares of the kinds of crops.
         """
         generator = np.random.default_rng([seed, number])
-        place = self.places[generator.choice(len(self.places), p=self.probabilities)]
-        whole = self[place.entry]
+        drawn = self.chains_and_interfaces[generator.choice(len(self.probabilities), p=self.probabilities)]
+        whole = self[drawn.entry]
         tokens, table = whole.sample.tokens, whole.molecules
         chain = whole.sample.atoms.chain[tokens.start]
-        places = TokenPlaces(chain, whole.positions[table.centre], whole.resolved[table.centre])
+        centres = TokenCentres(chain, whole.positions[table.centre], whole.resolved[table.centre])
         kind = weights.draw(generator)
-        chosen = choose_tokens(places, size, kind, generator, place.chains)
+        chosen = choose_tokens(centres, size, kind, generator, drawn.chains)
         features = crop_features(whole.sample.features, chosen)
-        return TrainingSample(self.names[place.entry], place, features, table.crop(chosen), whole)
+        return TrainingSample(self.names[drawn.entry], drawn, features, table.crop(chosen), whole)

@@ -29,7 +29,7 @@ class CropWeights:
     """Shares of the kinds of crops; they are AlphaFold 3's of initial training.
 
     Attributes:
-        spatial: tokens around one of any place.
+        spatial: tokens around any one.
         interface: tokens around one that is in contact with another chain.
     """
 
@@ -44,22 +44,22 @@ class CropWeights:
 
 
 @dataclass(frozen=True, eq=False)
-class TokenPlaces:
-    """The tokens of a complex in space.
+class TokenCentres:
+    """The central atoms of a complex's tokens.
 
     Attributes:
         chain: int [T], number of the chain.
-        centres: [T, 3], Å, positions of the tokens' central atoms.
+        positions: [T, 3], Å, of the tokens' central atoms.
         resolved: bool [T], tokens whose central atom has a known position.
     """
 
     chain: np.ndarray = field(repr=False)
-    centres: np.ndarray = field(repr=False)
+    positions: np.ndarray = field(repr=False)
     resolved: np.ndarray = field(repr=False)
 
 
 def choose_tokens(
-    places: TokenPlaces,
+    centres: TokenCentres,
     size: int,
     kind: CropKind,
     generator: np.random.Generator,
@@ -68,29 +68,29 @@ def choose_tokens(
     """Return the tokens of a crop, ascending, int [n] with n ≤ size.
 
     Args:
-        places: the tokens.
+        centres: the central atoms of the tokens.
         size: largest number of tokens.
         kind: the way to choose; without a token at an interface, a spatial crop is made.
         generator: random numbers.
         chains: the chain, or the two chains, that the sample was drawn for; a spatial crop is around one of
             their tokens. Empty for any.
     """
-    count = len(places.chain)
+    count = len(centres.chain)
     if count <= size:
         return np.arange(count)
-    if kind == CropKind.CONTIGUOUS or not places.resolved.any():
-        return _contiguous(places.chain, size, generator)
-    candidates = places.resolved & (np.isin(places.chain, chains) if chains else True)
+    if kind == CropKind.CONTIGUOUS or not centres.resolved.any():
+        return _contiguous(centres.chain, size, generator)
+    candidates = centres.resolved & (np.isin(centres.chain, chains) if chains else True)
     if not candidates.any():
-        candidates = places.resolved
+        candidates = centres.resolved
     if kind == CropKind.INTERFACE or len(chains) == 2:
-        partners = candidates if len(chains) == 2 else places.resolved
-        at_interface = candidates & _in_contact(places, candidates, partners)
+        partners = candidates if len(chains) == 2 else centres.resolved
+        at_interface = candidates & _in_contact(centres, candidates, partners)
         candidates = at_interface if at_interface.any() else candidates
     reference = generator.choice(np.flatnonzero(candidates))
-    distances = np.linalg.norm(places.centres - places.centres[reference], axis=1)
-    distances[~places.resolved] = np.inf
-    known = min(size, int(places.resolved.sum()))
+    distances = np.linalg.norm(centres.positions - centres.positions[reference], axis=1)
+    distances[~centres.resolved] = np.inf
+    known = min(size, int(centres.resolved.sum()))
     return np.sort(np.argsort(distances, kind="stable")[:known])
 
 
@@ -110,13 +110,13 @@ def _contiguous(chain: np.ndarray, size: int, generator: np.random.Generator) ->
     return np.sort(np.concatenate(chosen))
 
 
-def _in_contact(places: TokenPlaces, tokens: np.ndarray, partners: np.ndarray) -> np.ndarray:
+def _in_contact(centres: TokenCentres, tokens: np.ndarray, partners: np.ndarray) -> np.ndarray:
     """Return which tokens have a partner of another chain within INTERFACE_DISTANCE, bool [T]."""
     result = np.zeros(len(tokens), bool)
     others = np.flatnonzero(partners)
     for token in np.flatnonzero(tokens):
-        different = others[places.chain[others] != places.chain[token]]
-        offsets = places.centres[different] - places.centres[token]
+        different = others[centres.chain[others] != centres.chain[token]]
+        offsets = centres.positions[different] - centres.positions[token]
         result[token] = bool((np.square(offsets).sum(axis=1) < INTERFACE_DISTANCE**2).any())
     return result
 

@@ -101,10 +101,10 @@ def read_complex(path: str | os.PathLike[str], max_chains: int = 300) -> Experim
         for _, chains in used
         for copy in chains
     }
-    places = [place for chain in known.values() for place in chain.values()]
-    if missing := sum(not math.isfinite(sum(place)) for place in places):
+    found = [position for chain in known.values() for position in chain.values()]
+    if missing := sum(not math.isfinite(sum(position)) for position in found):
         remarks.append(f"atoms without coordinates: {missing}")
-    positions, resolved = _place(atoms, known)
+    positions, resolved = _atom_positions(atoms, known)
     if not resolved.any():
         raise InputError("no atom of a known component has coordinates", path)
     return ExperimentalComplex(
@@ -204,21 +204,21 @@ def _bonds(
         if connection.type != gemmi.ConnectionType.Covale or connection.asu == gemmi.Asu.Different:
             continue
         partners = connection.partner1, connection.partner2
-        ends = [(structure[0].find_cra(partner), partner.atom_name) for partner in partners]
-        if any(end.residue is None for end, _ in ends):
+        found = [(structure[0].find_cra(partner), partner.atom_name) for partner in partners]
+        if any(end.residue is None for end, _ in found):
             continue
-        places = [
-            (end.residue.subchain, f"{end.residue.seqid} {end.residue.name}", name) for end, name in ends
+        ends = [
+            (end.residue.subchain, f"{end.residue.seqid} {end.residue.name}", name) for end, name in found
         ]
         for operator in sorted({copy.operator for copy in copies}):
             names = {copy.chain: copy.name for copy in copies if copy.operator == operator}
-            if any(chain not in names or residue not in numbers[chain] for chain, residue, _ in places):
+            if any(chain not in names or residue not in numbers[chain] for chain, residue, _ in ends):
                 continue
             first, second = (
-                BondedAtom(names[chain], numbers[chain][residue], name) for chain, residue, name in places
+                BondedAtom(names[chain], numbers[chain][residue], name) for chain, residue, name in ends
             )
             pair = frozenset((first, second))
-            if pair not in seen and not _in_polymer(first, second, structure, places[0][0]):
+            if pair not in seen and not _in_polymer(first, second, structure, ends[0][0]):
                 seen.add(pair)
                 yield Bond(first, second)
 
@@ -247,7 +247,7 @@ def _coordinates(span: gemmi.ResidueSpan, numbers: dict[str, int], copy: _Copy) 
     return moved
 
 
-def _place(atoms: Atoms, known: dict[str, Coordinates]) -> tuple[np.ndarray, np.ndarray]:
+def _atom_positions(atoms: Atoms, known: dict[str, Coordinates]) -> tuple[np.ndarray, np.ndarray]:
     """Return the positions of atoms [A, 3], and which of them are known, bool [A]."""
     positions = np.zeros((len(atoms), 3), np.float32)
     resolved = np.zeros(len(atoms), bool)

@@ -119,11 +119,11 @@ def _bonded_chains(atoms: Atoms) -> list[list[int]]:
 def _key(atoms: Atoms, chains: list[int], entities: np.ndarray) -> tuple:
     """Return a key that is equal for copies of a molecule: its tokens' entities and bonds between chains."""
 
-    def place(atom: int) -> tuple[int, int, str]:
+    def position(atom: int) -> tuple[int, int, str]:
         return chains.index(atoms.chain[atom]), int(atoms.residue[atom]), atoms.name[atom]
 
     bonds = [pair for pair in _bonds_between_chains(atoms).tolist() if atoms.chain[pair[0]] in chains]
-    return tuple(entities.tolist()), tuple(sorted(tuple(sorted(map(place, pair))) for pair in bonds))
+    return tuple(entities.tolist()), tuple(sorted(tuple(sorted(map(position, pair))) for pair in bonds))
 
 
 def equivalent_orders(component: Component, kept: np.ndarray | None = None, most: int = 1000) -> np.ndarray:

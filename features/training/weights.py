@@ -28,7 +28,7 @@ KIND_WEIGHTS = {
 
 
 @dataclass(frozen=True)
-class Place:
+class ChainOrInterface:
     """A chain or an interface that samples are drawn for."""
 
     entry: int
@@ -56,7 +56,9 @@ class ChainContacts:
         """Return the chains of a complex with positions [A, 3], Å, and resolved, bool [A]."""
         points = [positions[(atoms.chain == number) & resolved] for number in range(len(atoms.chains))]
         present = [number for number in range(len(points)) if len(points[number])]
-        contacts = [pair for pair in combinations(present, 2) if _touch(points[pair[0]], points[pair[1]])]
+        contacts = [
+            pair for pair in combinations(present, 2) if _are_in_contact(points[pair[0]], points[pair[1]])
+        ]
         chains = [atoms.chains[number] for number in present]
         molecules = [
             "-".join(chain.entity.codes) if isinstance(chain.entity, Ligand) else chain.entity.sequence
@@ -70,7 +72,7 @@ class ChainContacts:
         pairs = zip(self.kinds, self.molecules, strict=True)
         return [molecule for kind, molecule in pairs if kind == MoleculeKind.PROTEIN]
 
-    def places(self, entry: int, clusters: Mapping[str, str]) -> list[Place]:
+    def chains_and_interfaces(self, entry: int, clusters: Mapping[str, str]) -> list[ChainOrInterface]:
         """Return the chains and interfaces that samples are drawn for.
 
         Args:
@@ -84,7 +86,7 @@ class ChainContacts:
             own[chain] = kind, (kind.name, molecule) if known is None else ("cluster", known)
         groups = [(chain,) for chain in self.chains] + list(self.contacts)
         return [
-            Place(
+            ChainOrInterface(
                 entry,
                 group,
                 tuple(own[chain][0] for chain in group),
@@ -94,20 +96,20 @@ class ChainContacts:
         ]
 
 
-def _touch(first: np.ndarray, second: np.ndarray) -> bool:
+def _are_in_contact(first: np.ndarray, second: np.ndarray) -> bool:
     """Return whether two sets of points [m, 3] and [n, 3] come within INTERFACE_DISTANCE."""
     low, high = second.min(axis=0) - INTERFACE_DISTANCE, second.max(axis=0) + INTERFACE_DISTANCE
     near = first[((first >= low) & (first <= high)).all(axis=1)]
     return any(bool((np.square(second - point).sum(axis=1) < INTERFACE_DISTANCE**2).any()) for point in near)
 
 
-def sample_probabilities(places: Sequence[Place]) -> np.ndarray:
+def sample_probabilities(items: Sequence[ChainOrInterface]) -> np.ndarray:
     """Return the probability of each chain and interface, [n]."""
-    sizes = Counter(place.cluster for place in places)
+    sizes = Counter(item.cluster for item in items)
     weights = [
-        (CHAIN_WEIGHT if len(place.chains) == 1 else INTERFACE_WEIGHT)
-        / sizes[place.cluster]
-        * sum(KIND_WEIGHTS[kind] for kind in place.kinds)
-        for place in places
+        (CHAIN_WEIGHT if len(item.chains) == 1 else INTERFACE_WEIGHT)
+        / sizes[item.cluster]
+        * sum(KIND_WEIGHTS[kind] for kind in item.kinds)
+        for item in items
     ]
     return np.array(weights) / sum(weights)

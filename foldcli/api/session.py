@@ -11,20 +11,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-import click
-
 from foldcli.api.results import Prediction, predictions_of
 from foldcli.commands.fold import command
 from foldcli.errors import NotRelaxed, NotReported, SomeTargetsFailed, TargetFailed
-from foldcli.families.registry import find_family
 from foldcli.inputs.failures import Failures
 from foldcli.inputs.queries import QuerySources, read_named_queries
-from foldcli.inputs.targets import find_fold_targets
 from foldcli.logs import logger
+from foldcli.options.command import parse_python_values
 from foldcli.paths import default_feature_cache
-from foldcli.pipeline.runs.prediction import run_predictions
+from foldcli.pipeline.runs.prediction import fold_targets, run_predictions
+from foldcli.pipeline.runs.request import PredictionRequest
 from foldcli.pipeline.search.options import KeptState, SearchOptions
-from foldcli.pipeline.targets.settings import OutputSettings
 from foldcli.process_state import keep_bytecode, make_cpu_products_reproducible, set_numba_cache_folder
 from foldcli.search_runs.folder import write_alignments
 from foldcli.search_runs.settings import SearchRun
@@ -37,8 +34,8 @@ T = TypeVar("T")
 Queries: TypeAlias = "Mapping[str, str] | str | os.PathLike[str] | Iterable[str | os.PathLike[str]]"
 """Sequences by name, with ":" between the chains of a complex; or a file or files as for `foldcli fold`."""
 
-# options of the command that have no meaning here, or are arguments of the methods
-_NO_OPTIONS = {"queries", "out", "databases", "quiet", "verbose", "log_json", "dry_run", "as_json"}
+# options of the command that have no meaning here
+_ABSENT = dict.fromkeys(("quiet", "verbose", "log_json", "dry_run", "as_json"), False)
 
 
 class Session:
@@ -65,10 +62,8 @@ class Session:
         if not logger.handlers:
             logger.addHandler(logging.NullHandler())
         databases = [] if db is None else [db] if isinstance(db, str | os.PathLike) else list(db)
-        self._arguments = [f"--db={os.fspath(path)}" for path in databases]
-        for name, value in options.items():
-            self._arguments += _arguments(name, value)
-        self._context(["-"], Path())
+        self._options, self._databases = options, [os.fspath(path) for path in databases]
+        self._values(["-"], Path())
         self.close()
 
     def __enter__(self) -> "Session":
@@ -100,7 +95,7 @@ class Session:
         owner = None if out is not None else _TemporaryFolder()
         folder = owner.path if owner else Path(out or "")
         with _inputs(queries) as paths:
-            options = self._context(paths, folder).params
+            options, _ = self._values(paths, folder)
             search = SearchOptions.from_options(options).with_database()
             settings, shard = search.alignment, options["shard"]
             sources = QuerySources(paths, settings.search.comp_bias_corr, settings.search.matrix)
@@ -151,31 +146,25 @@ class Session:
         owner = None if out is not None else _TemporaryFolder()
         folder = owner.path if owner else Path(out or "")
         with _inputs(queries) as paths:
-            context = self._context(paths, folder)
-            options = dict(context.params)
-            search = SearchOptions.from_options(options)
+            values, given = self._values(paths, folder)
+            request = PredictionRequest.from_options(values, given)
+            find = fold_targets(request, paths, values["rna_db"])
 
             def find_targets(cache: Path, failures: Failures) -> Any:
-                settings, read = search.alignment.search, find_family(options["params"]).read_queries
-                arguments = paths, settings.comp_bias_corr, settings.matrix, cache, failures, read
-                targets = find_fold_targets(*arguments)
+                targets = find(cache, failures)
                 names.extend(name for name, _ in targets)
                 return targets
 
             def run() -> None:
                 self._kept.report = progress
-                with context.scope(cleanup=False):
-                    run_predictions(find_targets, search, self._kept, **options)
+                run_predictions(request, find_targets, self._kept)
 
-            files = OutputSettings.from_options(options).files
-            return _run(run, names, lambda name: predictions_of(files(name), owner))
+            return _run(run, names, lambda name: predictions_of(request.output.files(name), owner))
 
-    def _context(self, paths: list[str], folder: Path) -> click.Context:
-        """Return the command's context with its options, for inputs and a folder of results."""
-        try:
-            return command.make_context("fold", [*self._arguments, f"--out={folder}", "--", *paths])
-        except click.UsageError as error:
-            raise ValueError(error.format_message()) from error
+    def _values(self, paths: list[str], folder: Path) -> tuple[dict[str, Any], set[str]]:
+        """Return the values of the command's parameters, and the names of those given."""
+        fixed = _ABSENT | {"databases": self._databases, "out": str(folder)}
+        return parse_python_values(command, paths, self._options, fixed)
 
 
 def search(
@@ -210,19 +199,6 @@ class _TemporaryFolder:
         weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
 
 
-def _arguments(name: str, value: Any) -> list[str]:
-    option = f"--{name.replace('_', '-')}"
-    known = (each for each in command.params if option in each.opts and each.name not in _NO_OPTIONS)
-    if (parameter := next(known, None)) is None:
-        raise TypeError(f"no option {name!r}; `foldcli fold --help-all` lists them")
-    if value is None or value is False:
-        return [] if value is None else parameter.secondary_opts[:1]
-    if value is True:
-        return [option]
-    values = [str(each) for each in (value if isinstance(value, list | tuple) else [value])]
-    return [f"{option}={each}" for each in (values if parameter.multiple else [",".join(values)])]
-
-
 @contextmanager
 def _inputs(queries: Queries) -> Iterator[list[str]]:
     """Yield the files of queries; sequences are written to temporary ones, so that each can fail alone."""
@@ -250,8 +226,6 @@ def _run(call: Callable[[], object], names: list[str], read: Callable[[str], lis
     """
     try:
         call()
-    except click.UsageError as error:
-        raise ValueError(error.format_message()) from error
     except TargetFailed as error:
         raise error.__cause__ or error from None
     except SomeTargetsFailed as error:

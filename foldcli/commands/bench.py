@@ -57,21 +57,21 @@ def gapless(tune: bool, out: Path | None, lengths: tuple[int, ...] | None, gpu: 
         device = find_gpu(gpu)
     except GpuUnavailable as error:
         raise MissingError(error.reason, "foldcli bench gapless needs an NVIDIA GPU.") from error
-    from msa.gpu.gapless_benchmark import GaplessBenchmark, shared_memory_limit, table_json
+    from msa.gpu.gapless_tuning import GaplessTuner, shared_memory_limit, table_json
 
-    benchmark = GaplessBenchmark(device, cache_dir() / "kernels")
+    tuner = GaplessTuner(device, cache_dir() / "kernels")
     if tune:
-        table = table_json(benchmark.tune(tuple(sorted(lengths or ())), lambda line: logger.info("%s", line)))
+        table = table_json(tuner.tune(tuple(sorted(lengths or ())), lambda line: logger.info("%s", line)))
         click.echo(table, nl=False)
-        path = out or benchmark.table_path
+        path = out or tuner.table_path
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_write(path) as stream:
             stream.write(table)
-        logger.info("written to %s; searches on this machine read %s", path, benchmark.table_path)
+        logger.info("written to %s; searches on this machine read %s", path, tuner.table_path)
         return
     limit = shared_memory_limit()
     click.echo(f"{device.name}, shared memory limit at two bytes per cell: {limit:.1f} TCUPS")
     click.echo(f"{'query':>8}{'bounds':>10}{'share':>8}")
     for length in sorted(lengths or _LENGTHS):
-        speed = benchmark.speed(length)
+        speed = tuner.speed(length)
         click.echo(f"{length:8}{speed:10.2f}{speed / limit:8.2f}")

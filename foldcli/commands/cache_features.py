@@ -1,17 +1,15 @@
 """`foldcli cache-features`: compute features of alignments or sequences and store them in a feature cache."""
 
-from pathlib import Path
 from typing import Any
 
 import click
 
-from foldcli.inputs.shard import Shard
 from foldcli.options import common as options
 from foldcli.options import predict as predict_options
 from foldcli.options import search as search_options
 from foldcli.options import templates as template_options
 from foldcli.options.command import CACHE_REPLACEMENTS, GroupedCommand, grouped
-from foldcli.paths import default_feature_cache
+from msa.base.hardware import available_cores
 
 
 @click.command("cache-features", cls=GroupedCommand, replacements=CACHE_REPLACEMENTS)
@@ -44,7 +42,7 @@ from foldcli.paths import default_feature_cache
         "--workers",
         type=click.IntRange(1),
         metavar="N",
-        default=options.available_cores,
+        default=available_cores,
         show_default="the cores this process may use",
         help="Processes that compute features, each for one target at a time.",
     ),
@@ -56,16 +54,7 @@ from foldcli.paths import default_feature_cache
     options.shard_option,
     options.logging_options,
 )
-@click.pass_context
-def command(
-    context: click.Context,
-    inputs: tuple[str, ...],
-    cache: Path | None,
-    shard: Shard,
-    dry_run: bool,
-    as_json: bool,
-    **option_values: Any,
-) -> None:
+def command(inputs: tuple[str, ...], **option_values: Any) -> None:
     """Turn alignments into cached model features.
 
     \b
@@ -99,6 +88,6 @@ def command(
     """
     from foldcli.pipeline.runs.cache_command import run_cache_features
 
-    if as_json and not dry_run:
+    if option_values["as_json"] and not option_values["dry_run"]:
         raise click.UsageError("--json needs --dry-run.")
-    run_cache_features(context, inputs, cache or default_feature_cache(), shard, dry_run, as_json)
+    run_cache_features(inputs, option_values, options.given_options())

@@ -6,6 +6,7 @@ import click
 
 from foldcli.databases.sources import read_sources
 from foldcli.options import common as options
+from foldcli.options.command import GroupedCommand
 from foldcli.params.archive import expected_sha256
 from foldcli.params.download import check_source
 
@@ -31,7 +32,7 @@ def list_sources(sources: Path | None) -> None:
         click.echo(f"{source.name}\t{source.description}\t{source.url}")
 
 
-@command.command("fetch")
+@command.command("fetch", cls=GroupedCommand)
 @click.argument("name", metavar="NAME")
 @click.option(
     "-o",

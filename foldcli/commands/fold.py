@@ -84,6 +84,8 @@ def command(queries: tuple[str, ...], rna_db: str | None, **option_values: Any) 
       foldcli fold proteins.fasta --db uniref50 -o out --num-models 1 --dry-run
       foldcli fold job.json --params openfold3 --db uniref50 -o out
     """
-    from foldcli.pipeline.runs.prediction import run_fold
+    from foldcli.pipeline.runs.prediction import fold_targets, run_predictions
+    from foldcli.pipeline.runs.request import PredictionRequest
 
-    return run_fold(queries, rna_db, option_values)
+    request = PredictionRequest.from_options(option_values, options.given_options())
+    return run_predictions(request, fold_targets(request, queries, rna_db))

@@ -3,9 +3,10 @@
 import click
 
 from foldcli.options import common as options
+from foldcli.options.command import GroupedCommand
 
 
-@click.command("merge-hits")
+@click.command("merge-hits", cls=GroupedCommand)
 @click.argument("parts", nargs=-1, required=True, type=options.PathType(), metavar="HITS...")
 @click.option(
     "-o",

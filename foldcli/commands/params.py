@@ -8,6 +8,7 @@ import click
 
 from foldcli.logs import logger
 from foldcli.options import common as options
+from foldcli.options.command import GroupedCommand
 from foldcli.options.predict import models_type
 from foldcli.params.archive import expected_sha256
 from foldcli.params.download import check_source
@@ -46,7 +47,7 @@ def command() -> None:
     """Fetch, list and verify parameter files of DeepMind and OpenFold3."""
 
 
-@command.command("fetch")
+@command.command("fetch", cls=GroupedCommand)
 @click.option(
     "--which",
     type=click.Choice([*SUFFIXES_BY_WHICH, *_OPENFOLD3_NAMES]),

@@ -73,6 +73,8 @@ def command(targets: tuple[str, ...], all_cached: bool, **option_values: Any) ->
             "TARGET... and --all are mutually exclusive." if targets else "Missing argument 'TARGET...'."
         )
         raise click.UsageError(problem)
-    from foldcli.pipeline.runs.prediction import run_predict
+    from foldcli.pipeline.runs.prediction import predict_targets, run_predictions
+    from foldcli.pipeline.runs.request import PredictionRequest
 
-    return run_predict(targets, all_cached, option_values)
+    request = PredictionRequest.from_options(option_values, options.given_options(), searches=False)
+    return run_predictions(request, predict_targets(request, targets, all_cached))

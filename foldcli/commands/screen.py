@@ -52,6 +52,10 @@ def command(
     """
     if pairs is None and len(files) > 2:
         raise click.UsageError("expected one or two files; --pairs takes chains of any number of files")
-    from foldcli.pipeline.runs.prediction import run_screen
+    from foldcli.inputs.screen import Background
+    from foldcli.pipeline.runs.prediction import run_predictions, screen_targets
+    from foldcli.pipeline.runs.request import PredictionRequest
 
-    return run_screen(files, pairs, background, option_values)
+    request = PredictionRequest.from_options(option_values, options.given_options())
+    drawn = None if background is None else Background(background, option_values["random_seed"] or 0)
+    return run_predictions(request, screen_targets(request, files, pairs, drawn))

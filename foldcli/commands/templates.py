@@ -5,10 +5,11 @@ from typing import Any
 import click
 
 from foldcli.options import common as options
+from foldcli.options.command import GroupedCommand
 from foldcli.options.templates import template_options
 
 
-@click.command("templates")
+@click.command("templates", cls=GroupedCommand)
 @click.argument("queries", nargs=-1, required=True, type=options.InputType(), metavar="QUERY...")
 @click.option(
     "-o", "--out", required=True, type=options.PathType(), metavar="OUT", help="File; - is standard output."

@@ -82,7 +82,7 @@ def command(
     run: Path | None,
     unpack_only: bool,
     **values: Any,
-) -> None:
+) -> int | None:
     """Train a network on experimental chains.
 
     CONFIG is a YAML file; examples/train/compact.yaml explains its keys, and examples/train/alphafold3.yaml
@@ -98,4 +98,4 @@ def command(
 
     if run is None and not unpack_only:
         raise click.UsageError("Missing option '-o' / '--out'.")
-    train(TrainingOptions(config, run, unpack_only=unpack_only, **values))
+    return train(TrainingOptions(config, run, unpack_only=unpack_only, **values))

@@ -4,17 +4,17 @@ from datetime import datetime
 from pathlib import Path
 
 import click
-from click.core import ParameterSource
 
 from foldcli.inputs.shard import Shard
 from foldcli.options import common as options
+from foldcli.options.command import GroupedCommand
 
 # options of chains with alignments, and of whole complexes
 _OF_CHAINS = ("db", "held_out", "seed", "device", "threads", "overwrite")
 _OF_MOLECULES = ("max_tokens", "max_release_date", "clusters", "shard")
 
 
-@click.command("training-data")
+@click.command("training-data", cls=GroupedCommand)
 @click.argument("structures", nargs=-1, required=True, type=options.PathType(), metavar="STRUCTURES...")
 @click.option(
     "-o",
@@ -65,9 +65,7 @@ _OF_MOLECULES = ("max_tokens", "max_release_date", "clusters", "shard")
 )
 @options.shard_option
 @options.logging_options
-@click.pass_context
 def command(
-    context: click.Context,
     structures: tuple[str, ...],
     output: Path,
     db: str | None,
@@ -101,7 +99,7 @@ def command(
       foldcli train examples/train/compact.yaml -o run --data data
       foldcli training-data entries/ --molecules -o complexes
     """
-    _check_options(context, molecules)
+    _check_options(molecules)
     if molecules:
         from foldcli.training_data.complexes import ComplexesRun
 
@@ -113,9 +111,9 @@ def command(
     TrainingDataRun(structures, db, device, output, held_out, seed, threads, overwrite).run()
 
 
-def _check_options(context: click.Context, molecules: bool) -> None:
+def _check_options(molecules: bool) -> None:
     """Raise click.UsageError for an option that was given but has no effect."""
-    for name in _OF_CHAINS if molecules else _OF_MOLECULES:
-        if context.get_parameter_source(name) == ParameterSource.COMMANDLINE:
-            option = "--" + name.replace("_", "-")
-            raise click.UsageError(f"{option} {'does not apply with' if molecules else 'needs'} --molecules.")
+    given = options.given_options()
+    if name := next((name for name in (_OF_CHAINS if molecules else _OF_MOLECULES) if name in given), None):
+        problem = "does not apply with" if molecules else "needs"
+        raise click.UsageError(f"--{name.replace('_', '-')} {problem} --molecules.")

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from foldcli.outputs.facts import State
 from foldcli.outputs.layout import TargetFiles
 from foldcli.outputs.model_files import ModelResult
 from model.comparison.scores import tm_score
@@ -19,11 +19,8 @@ _MAX_MODELS = 100
 _STARTS = 8
 
 
-def group_models(files: TargetFiles, ranked: Sequence[ModelResult]) -> list[dict[str, Any]]:
+def group_models(files: TargetFiles, ranked: Sequence[ModelResult]) -> list[State]:
     """Return the states of the best 100 models, in the order of their best models.
-
-    Each has `models` (tags, best first), `medoid` (the tag with the highest mean TM-score with the others)
-    and `tm_score`, that of the medoid with the medoid of the first state.
 
     Raises:
         InputError, OSError: a structure cannot be read.
@@ -46,11 +43,11 @@ def group_models(files: TargetFiles, ranked: Sequence[ModelResult]) -> list[dict
             groups.append([index])
     medoids = [group[int(scores[np.ix_(group, group)].sum(axis=1).argmax())] for group in groups]
     return [
-        {
-            "models": [ranked[index].tag for index in group],
-            "medoid": ranked[medoid].tag,
-            "tm_score": round(float(scores[medoid, medoids[0]]), 3),
-        }
+        State(
+            models=[ranked[index].tag for index in group],
+            medoid=ranked[medoid].tag,
+            tm_score=round(float(scores[medoid, medoids[0]]), 3),
+        )
         for group, medoid in zip(groups, medoids, strict=True)
     ]
 

@@ -4,8 +4,6 @@ import json
 import time
 from pathlib import Path
 
-import click
-
 from features.templates.library.build import build_library
 from features.templates.library.library import LibraryManifest
 from features.templates.library.settings import LibrarySettings
@@ -72,7 +70,7 @@ def print_info(path: Path, as_json: bool) -> None:
     manifest = TargetDatabase.open(path).manifest
     content = manifest.as_json()
     if as_json:
-        click.echo(json.dumps(content, indent=2))
+        print(json.dumps(content, indent=2))
         return
     quantiles = ", ".join(f"{float(q):.0%} {length:,}" for q, length in manifest.length_quantiles.items())
     masking = "none"
@@ -98,7 +96,7 @@ def print_info(path: Path, as_json: bool) -> None:
         *(("sha256", f"{file.sha256}  {name}") for name, file in manifest.files.items()),
     ]
     for key, value in rows:
-        click.echo(f"{key:15} {value}")
+        print(f"{key:15} {value}")
 
 
 def _describe_input(source: InputFile) -> str:

@@ -15,7 +15,7 @@ from features.templates.library.library import EMBEDDED, StructureLibrary
 from foldcli.comparison.read import read_molecules
 from foldcli.doctor.result import CheckStatus
 from foldcli.families.registry import find_family
-from foldcli.outputs.done import read_done_record
+from foldcli.outputs.done import facts_of, read_done_record
 from foldcli.outputs.layout import TargetFiles
 from foldcli.params.openfold3 import OPENFOLD3
 from foldcli.params.parameters import ALPHAFOLD2
@@ -154,8 +154,8 @@ def _check(network: str, files: TargetFiles, reference: ComparedMolecules, code:
     if result is None:
         return PredictionCheck(network, files.name, CheckStatus.BROKEN, "another sequence")
     scores, plddt = result.scores, best["plddt"]
-    expected = done["facts"].get("network", {}).get("expected_lddt")
-    least = _MIN_LDDT if expected is None else float(expected["percentile_10"]) - 10
+    expected = facts_of(done).expected_lddt
+    least = _MIN_LDDT if expected is None or expected.percentile_10 is None else expected.percentile_10 - 10
     ligands = [each["rmsd"] for name, each in result.ligands.items() if _LIGAND in name]
     ligand_rmsd = float(ligands[0]) if ligands else None
     published = 0.997 * plddt - 1.17 if expected is None else plddt

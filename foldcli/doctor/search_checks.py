@@ -11,8 +11,8 @@ from msa.cpu.engine import CpuEngine
 from msa.database.build import BuildSettings, build_database
 from msa.database.database import TargetDatabase
 from msa.engines.engine import Engine
+from msa.engines.search_settings import SearchSettings
 from msa.gpu.device.devices import GpuUnavailable
-from msa.hits.search_settings import SearchSettings
 from msa.io.fasta import FastaRecord
 from msa.search.database_search import search
 

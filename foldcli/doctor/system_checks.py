@@ -15,9 +15,9 @@ import tomllib
 from pathlib import Path
 
 from foldcli.doctor.result import CheckContext, CheckResult, CheckStatus, describe_briefly
-from foldcli.options.common import available_cores
 from foldcli.paths import cache_dir, hiding_file
 from foldcli.report.viewer import PACKAGE, load_viewer
+from msa.base.hardware import available_cores
 
 _PYPROJECT = Path(__file__).resolve().parents[2] / "pyproject.toml"
 # modules that are not named like their package, by the package's normalized name

@@ -8,9 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import click
-
 from features.templates.search import search_templates_many
+from foldcli.errors import OptionError
 from foldcli.exports.templates import log_unknown_dates, template_entries, write_template_hits
 from foldcli.inputs.complexes import Complex
 from foldcli.inputs.queries import QuerySources, name_queries
@@ -37,14 +36,14 @@ def run_template_search(
         values: values of `template_options`.
 
     Raises:
-        click.UsageError: options exclude each other, or the file exists.
+        OptionError: options exclude each other, or the file exists.
         InputError: a query or the library is invalid.
     """
     settings = TemplateOptions.from_options(values, threads)
     if settings is None or settings.hit_file is not None:
-        raise click.UsageError("--no-templates and --pdb-hit-file leave nothing to search.")
+        raise OptionError("--no-templates and --pdb-hit-file leave nothing to search.")
     if out != "-" and Path(out).exists() and not overwrite:
-        raise click.UsageError(f"{out} exists; --overwrite replaces it.")
+        raise OptionError(f"{out} exists; --overwrite replaces it.")
     records = _read_records(queries)
     stage = TemplateStage.open(settings, cache_dir())
     assert stage.library is not None

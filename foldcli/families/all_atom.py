@@ -22,8 +22,8 @@ from foldcli.inputs.molecules.prepared import Preparation, PreparedJob, find_pre
 from foldcli.inputs.queries import QuerySources
 from foldcli.inputs.screen import Background, find_screen_targets
 from foldcli.inputs.targets import approximate_length
-from foldcli.options.common import value_or_default
 from foldcli.outputs.all_atom.models import ALL_ATOM_MODELS
+from foldcli.outputs.facts import Facts
 from foldcli.outputs.model_files import ModelOrigin, ModelWriter
 from foldcli.outputs.target import TargetRun
 from foldcli.params.openfold3 import (
@@ -36,6 +36,7 @@ from foldcli.params.openfold3 import (
     is_all_atom,
     openfold3_folder,
 )
+from foldcli.values import value_or_default
 from model.alphafold3.config import DEEPMIND
 from model.prediction import Prediction
 from msa.base.digests import file_sha256
@@ -151,7 +152,7 @@ class AllAtom(
         """Refuse the options of AlphaFold2's networks; see `Family.check_options`.
 
         Raises:
-            click.UsageError: names the first such option.
+            OptionError: names the first such option.
             MissingError: the libraries of chemistry are not installed.
         """
         reason = "all-atom networks have no such option"
@@ -366,9 +367,9 @@ class AllAtom(
             templates=sample.templates,
         )
 
-    def describe_size(self, facts: Mapping[str, Any]) -> str:
+    def describe_size(self, facts: Facts) -> str:
         """Return tokens, atoms and rows in words; see `Family.describe_size`."""
-        return f"{facts['residues']} tokens, {facts['atoms']} atoms, {facts['alignment_rows']} alignment rows"
+        return f"{facts.residues} tokens, {facts.atoms} atoms, {facts.alignment_rows} alignment rows"
 
     def plan_heading(
         self, sources: Sequence[AllAtomSource], settings: AllAtomSettings, memory: DeviceMemory

@@ -10,12 +10,12 @@ import numpy as np
 
 from features.alphafold2.deterministic import make_features
 from features.alphafold3.found_alignments import AlignedJob, add_alignments
-from features.alphafold3.inputs import Sample, Settings, build_sample
+from features.alphafold3.inputs import InputSettings, Sample, build_sample
 from features.alphafold3.samples import load_sample, read_sample, sample_key, sample_path, write_sample
-from features.alphafold3.template_rows import features_of_hits, lay_templates
+from features.alphafold3.templates import features_of_hits, map_templates_to_tokens
 from features.assembly.atoms import Atoms, build_atoms
 from features.assembly.job import MoleculeJob, Polymer
-from features.assembly.notes import describe_surprises
+from features.assembly.notes import molecule_notes
 from features.assembly.tokens import build_tokens
 from features.cache.entry import CorruptEntryError
 from features.chemistry.residue_classes import MoleculeKind
@@ -57,8 +57,8 @@ class AllAtomInputs:
         Raises:
             InputError: a molecule or a template is invalid.
         """
-        job, atoms, settings = self.job, self.atoms, Settings(seed=seed)
-        templates = lay_templates(atoms, build_tokens(atoms), self.templates, settings.templates)
+        job, atoms, settings = self.job, self.atoms, InputSettings(seed=seed)
+        templates = map_templates_to_tokens(atoms, build_tokens(atoms), self.templates, settings.templates)
         key = sample_key(job, settings, templates)
         sample = None if overwrite else _load(self.cache, key, job.name)
         if sample is None:
@@ -132,7 +132,7 @@ def load_inputs(
         atoms = build_atoms(aligned.job)
     tokens = build_tokens(atoms)
     _add_facts(target, aligned, len(tokens), len(atoms))
-    _warn(target, describe_surprises(atoms, tokens))
+    _warn(target, molecule_notes(atoms, tokens))
     templates: dict[str, dict[str, np.ndarray]] = {}
     used: tuple[UsedTemplate, ...] = ()
     given = any(isinstance(entity, Polymer) and entity.templates for entity in job.entities)
@@ -163,9 +163,9 @@ def load_prepared(target: TargetRun, features: FeatureServices) -> PreparedInput
         content = preparation.read()
         shutil.rmtree(target.files.search_folder, ignore_errors=True)
         preparation.stage_files(target.files)
-    target.facts |= content["facts"]
-    _warn(target, content["warnings"])
-    return PreparedInputs(preparation, tuple(UsedTemplate(*values) for values in content["used"]))
+    target.facts = target.facts.updated(content.facts)
+    _warn(target, content.warnings)
+    return PreparedInputs(preparation, tuple(UsedTemplate(*values) for values in content.used))
 
 
 def prepare_job(
@@ -183,7 +183,7 @@ def prepare_job(
     overwrite = features.settings.overwrite
     if not overwrite and preparation.has(seeds):
         try:
-            target.facts |= preparation.read()["facts"]
+            target.facts = target.facts.updated(preparation.read().facts)
             for seed in seeds if features.settings.verify else ():
                 PreparedInputs(preparation, ()).load(seed)
         except InputError:
@@ -230,13 +230,10 @@ def _stage_search(
 def _add_facts(target: TargetRun, aligned: AlignedJob, tokens: int, atoms: int) -> None:
     polymers = [entity for entity in aligned.job.entities if isinstance(entity, Polymer)]
     rows = max((len(each.alignment) for each in polymers if each.alignment is not None), default=1)
-    target.facts |= {
-        "residues": tokens,
-        "atoms": atoms,
-        "alignment_rows": rows + aligned.paired_rows,
-        "paired_rows": aligned.paired_rows,
-        "chains": sum(len(entity.chains) for entity in aligned.job.entities),
-    }
+    facts = target.facts
+    facts.residues, facts.atoms = tokens, atoms
+    facts.alignment_rows, facts.paired_rows = rows + aligned.paired_rows, aligned.paired_rows
+    facts.chains = sum(len(entity.chains) for entity in aligned.job.entities)
     _warn(target, aligned.notes)
 
 

@@ -29,6 +29,7 @@ from foldcli.inputs.queries import QuerySources, read_named_queries
 from foldcli.inputs.screen import Background, find_screen_targets
 from foldcli.inputs.targets import TargetInput, approximate_length, find_predict_targets, is_complex
 from foldcli.logs import logger
+from foldcli.outputs.facts import RowClusterFacts
 from foldcli.outputs.model_files import ModelOrigin
 from foldcli.outputs.target import TargetRun
 from foldcli.params.manifest import read_manifest
@@ -102,9 +103,9 @@ class AlignmentInputs:
             cycles = [np.full(length, length if name in cyclic else 0) for name, length in lengths]
             given["cycle_length"] = np.concatenate(cycles)
         if (path := settings.start_structure(self.name)) is not None:
-            from features.templates.start_structure import read_start  # imports gemmi
+            from features.alphafold2.start_structure import read_start_positions  # imports gemmi
 
-            given["start_positions"] = read_start(path, lengths)
+            given["start_positions"] = read_start_positions(path, lengths)
         return given
 
 
@@ -263,10 +264,10 @@ class AlphaFold2Kind(AlignmentFamily[FeatureSample]):
         """Return memory as planned, and seconds as measured; see `Family.estimate`."""
         from foldcli.families.alphafold2_networks import estimate_cpu, estimate_gpu  # imports torch
 
-        own = self.own_settings(settings)
+        own, num_seeds = self.own_settings(settings), len(settings.seeds(self.seeds(target)))
         if memory.device == "cpu":
-            return estimate_cpu(size, sources, loaded, own)
-        return estimate_gpu(size, len(settings.seeds(self.seeds(target))), sources, loaded, own, memory)
+            return estimate_cpu(size, num_seeds, sources, loaded, own)
+        return estimate_gpu(size, num_seeds, sources, loaded, own, memory)
 
 
 class SingleChainKind(AlphaFold2Kind):
@@ -277,14 +278,14 @@ class SingleChainKind(AlphaFold2Kind):
     def _sampling_settings(self, source: ParameterSource, settings: PredictSettings) -> SamplingSettings:
         raise NotImplementedError
 
-    def input_facts(self, inputs: AlignmentInputs, settings: PredictSettings) -> dict[str, Any]:
-        """Return the sizes of the clusters of rows, if they are used; see `Family.input_facts`."""
+    def row_cluster_facts(self, inputs: AlignmentInputs, settings: PredictSettings) -> RowClusterFacts | None:
+        """Return the clusters of rows, if they are used; see `Family.row_cluster_facts`."""
         if not settings.msa_cluster:
-            return {}
+            return None
         clusters = inputs.row_clusters
         found = f"{len(clusters.rows)} clusters of rows within {clusters.epsilon:g}"
         logger.info("%s: %s; seeds from 1 have one each, all others the whole alignment", inputs.name, found)
-        return {"row_clusters": {"rows": list(map(len, clusters.rows)), "epsilon": clusters.epsilon}}
+        return RowClusterFacts(list(map(len, clusters.rows)), clusters.epsilon)
 
     def template_features(self, templates: Templates, source: ParameterSource) -> dict[str, np.ndarray]:
         """Return the features of templates as a network takes them."""

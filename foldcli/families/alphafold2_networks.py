@@ -261,7 +261,7 @@ def warm_up_sample(residues: int, is_multimer: bool) -> Any:
 
 def estimate_gpu(
     residues: int,
-    num_jobs: int,
+    num_seeds: int,
     sources: Sequence[ParameterSource],
     loaded: Sequence[ParameterSource],
     settings: PredictSettings,
@@ -274,7 +274,7 @@ def estimate_gpu(
 
     Args:
         residues: length of the target.
-        num_jobs: number of seeds.
+        num_seeds: number of seeds; the target's input may give its own.
         sources: the models that predict it.
         loaded: all models of the run; their parameters stay on the GPU.
         settings: settings of its networks.
@@ -289,12 +289,13 @@ def estimate_gpu(
     estimates = [seconds_per_pass(gpu, config, settings, residues) for config in configs]
     known = [seconds for seconds in estimates if seconds is not None]
     is_complete = len(known) == len(estimates)
-    seconds = settings.num_passes * num_jobs * sum(known) if is_complete else None
+    seconds = settings.num_passes * num_seeds * sum(known) if is_complete else None
     return Estimate(peak + parameters, seconds)
 
 
 def estimate_cpu(
     residues: int,
+    num_seeds: int,
     sources: Sequence[ParameterSource],
     loaded: Sequence[ParameterSource],
     settings: PredictSettings,
@@ -307,9 +308,8 @@ def estimate_cpu(
     sizes = [(config, _pass_size(config, settings, residues)) for config in configs]
     peak = max(estimate_peak_bytes(*size, CPU_CHUNK_ELEMENTS) for size in sizes)
     operations = sum(pass_operations(*size) for size in sizes)
-    num_passes = settings.num_passes * settings.num_seeds
-    memory_bytes = _CPU_PROCESS_BYTES + parameters + peak
-    return Estimate(memory_bytes, num_passes * operations / speed, is_rough=True)
+    seconds = num_seeds * settings.num_passes * operations / speed
+    return Estimate(_CPU_PROCESS_BYTES + parameters + peak, seconds, is_rough=True)
 
 
 def seconds_per_pass(gpu: str, config: ModelConfig, settings: PredictSettings, residues: int) -> float | None:

@@ -27,14 +27,14 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypeVar
 
-import click
-
 from features.templates.library.settings import TemplateSettings
+from foldcli.errors import OptionError
 from foldcli.families.protocols import AlignmentIdentity, DeviceMemory, FeatureServices, Network
 from foldcli.families.reporting import Reporting, SettingsT, SourceT, TargetT
 from foldcli.families.settings import Job, NetworkOptions
 from foldcli.inputs.queries import QuerySources
 from foldcli.inputs.screen import Background
+from foldcli.outputs.facts import Facts, NetworkFacts, RowClusterFacts
 from foldcli.outputs.model_files import RESIDUE_MODELS, ModelOrigin, ModelWriter
 from foldcli.outputs.target import TargetRun
 from model.alphafold2.modules.config import ModelConfig
@@ -51,10 +51,10 @@ Draw: TypeAlias = Callable[..., SampleT] | None
 
 
 def refuse_options(names: Sequence[str], given: Collection[str], reason: str) -> None:
-    """Raise click.UsageError for the first of these options, by parameter names, that the user gave."""
+    """Raise OptionError for the first of these options, by parameter names, that the user gave."""
     if name := next((name for name in names if name in given), None):
         ending = "-representations" if name in ("save_single", "save_pair") else ""
-        raise click.UsageError(f"--{name.replace('_', '-')}{ending}: {reason}")
+        raise OptionError(f"--{name.replace('_', '-')}{ending}: {reason}")
 
 
 class Family(
@@ -111,7 +111,7 @@ class Family(
         """Check that a run uses no option that this family does not have: here those of all-atom networks.
 
         Raises:
-            click.UsageError: names the first such option.
+            OptionError: names the first such option.
         """
         reason = "only all-atom networks have it (--params openfold3)"
         refuse_options(("num_diffusion_samples", "num_diffusion_steps"), given, reason)
@@ -171,7 +171,7 @@ class Family(
         self, inputs: Sequence[str], all_cached: bool, cache: Path, failures: "Failures"
     ) -> list[tuple[str, TargetT]]:
         """Return names and targets of `foldcli predict`; see `inputs.targets.find_predict_targets`."""
-        raise click.UsageError(f"`foldcli predict` has no inputs for {self.name} networks")
+        raise OptionError(f"`foldcli predict` has no inputs for {self.name} networks")
 
     def read_screen(
         self, sources: QuerySources, pairs: str | None, failures: "Failures", background: Background | None
@@ -184,7 +184,7 @@ class Family(
             failures: receives what cannot be read.
             background: the pairs to draw in addition; None for none.
         """
-        raise click.UsageError(f"`foldcli screen` has no inputs for {self.name} networks")
+        raise OptionError(f"`foldcli screen` has no inputs for {self.name} networks")
 
     @abstractmethod
     def accepts(self, target: Any, source: SourceT) -> str | None:
@@ -240,9 +240,9 @@ class Family(
 
     # jobs
 
-    def input_facts(self, inputs: InputsT, settings: SettingsT) -> dict[str, Any]:
-        """Return facts about the inputs of a target for done.json, beyond those that `inputs` adds."""
-        return {}
+    def row_cluster_facts(self, inputs: InputsT, settings: SettingsT) -> RowClusterFacts | None:
+        """Return the clusters of the rows of a target's alignment; None if the settings use none."""
+        return None
 
     @abstractmethod
     def uses_templates(self, source: SourceT) -> bool:
@@ -252,7 +252,7 @@ class Family(
     def inputs(self, target: TargetRun, features: FeatureServices, with_templates: bool) -> InputsT:
         """Return what the jobs of a locked target have in common, such as its features.
 
-        Called by several threads. Adds the facts of `TargetRun`, and stages files such as NAME.a3m.
+        Called by several threads. Adds facts, see `Facts`, and stages files such as NAME.a3m.
 
         Args:
             target: the target; its chains have been searched.
@@ -298,15 +298,15 @@ class Family(
 
     def network_facts(
         self, source: SourceT, inputs: InputsT, settings: SettingsT, own_templates: bool
-    ) -> dict[str, Any] | None:
-        """Return the facts about network and target for done.json; "note" has them in words.
+    ) -> NetworkFacts | None:
+        """Return the facts about network and target for done.json; `note` has them in words.
 
         The accuracy is named only for inputs like those with which it was measured.
         """
         return None
 
     def describe_network(self, source: SourceT) -> str | None:
-        """Return what holds for all predictions of a network, for the log and as the begin of "note"."""
+        """Return what holds for all predictions of a network, for the log and as the begin of `note`."""
         return None
 
     def sampling(self, job: Job, settings: SettingsT) -> Any:
@@ -367,9 +367,9 @@ class Family(
         """Return device, precision and kernels in words, for the opening line."""
         return f"{memory.device_name()}, {settings.precision}; {settings.kernels} kernels"
 
-    def describe_size(self, facts: Mapping[str, Any]) -> str:
+    def describe_size(self, facts: Facts) -> str:
         """Return the size of a target in words, given its facts, for the line about its result."""
-        return f"{facts['residues']} residues, {facts['alignment_rows']} alignment rows"
+        return f"{facts.residues} residues, {facts.alignment_rows} alignment rows"
 
 
 # a family of which nothing but the protocol is known

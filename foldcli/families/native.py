@@ -15,9 +15,10 @@ from foldcli.families.protocols import Templates
 from foldcli.families.reporting import ParametersFinding
 from foldcli.families.settings import NetworkOptions, PredictSettings
 from foldcli.inputs.targets import is_complex
-from foldcli.options.common import value_or_default
+from foldcli.outputs.facts import NetworkFacts
 from foldcli.outputs.network_note import describe_network, network_facts
 from foldcli.params.parameters import ParameterSource, find_parameters, network_folder
+from foldcli.values import value_or_default
 from model.alphafold2.modules.config import ModelConfig
 from model.checkpoints.network_folder import NetworkManifest, read_weights_file
 
@@ -95,7 +96,7 @@ class Native(SingleChainKind):
 
     def network_facts(
         self, source: ParameterSource, inputs: AlignmentInputs, settings: PredictSettings, own_templates: bool
-    ) -> dict[str, Any]:
+    ) -> NetworkFacts:
         """Return origin, templates and expected accuracy; see `Family.network_facts`."""
         manifest, msa = _manifest(source), inputs.features["msa"]
         candidates = [] if inputs.templates is None else inputs.templates.hits.templates

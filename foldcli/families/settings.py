@@ -5,11 +5,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-import click
-
+from foldcli.errors import OptionError
 from foldcli.fingerprints import fingerprint
-from foldcli.options.common import MAX_SEED, value_or_default
 from foldcli.params.parameters import OLD_MULTIMER_TYPES, ModelType
+from foldcli.values import MAX_SEED, value_or_default
 from model.alphafold2.modules.config import MULTIMER_RECYCLES, MULTIMER_TOLERANCE, MultimerConfig
 from model.checkpoints.network_folder import InputSizes
 from model.prediction import EXTRAS, Extra
@@ -104,12 +103,12 @@ class JobSettings:
         """Return the fields of seeds from the values of `predict_options`.
 
         Raises:
-            click.UsageError: a seed is too large.
+            OptionError: a seed is too large.
         """
         count, first = options["num_seeds"], options["random_seed"]
         values = {"num_seeds": value_or_default(count, 1), "random_seed": value_or_default(first, 0)}
         if values["random_seed"] + values["num_seeds"] - 1 > MAX_SEED:
-            raise click.UsageError(f"--num-seeds: the last seed would be larger than {MAX_SEED}.")
+            raise OptionError(f"--num-seeds: the last seed would be larger than {MAX_SEED}.")
         return {**values, "replaces_seeds": count is not None or first is not None}
 
     @property
@@ -296,14 +295,14 @@ class NetworkOptions:
         The settings are those of AlphaFold2's networks; see `foldcli.families.registry.with_params`.
 
         Raises:
-            click.UsageError: --num-models is larger than the number of models.
+            OptionError: --num-models is larger than the number of models.
         """
         copied_options = ("params", "model_type", "device", "max_memory", "precision", "kernels",
                           "gpus_per_target", "rank_timeout", "num_recycles", "refine",
                           "num_diffusion_samples", "num_diffusion_steps")  # fmt: skip
         models, num_models = options["models"], options["num_models"]
         if num_models is not None and num_models > len(models):
-            raise click.UsageError(f"--num-models {num_models}: --models has only {len(models)}.")
+            raise OptionError(f"--num-models {num_models}: --models has only {len(models)}.")
         max_seq, max_extra_seq = options["max_msa"]
         num_recycles, tolerance = options["num_recycles"], options["recycle_early_stop_tolerance"]
         defaults = PredictSettings

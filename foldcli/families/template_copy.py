@@ -5,10 +5,10 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import click
 import numpy as np
 
 from features.templates.homology import HomologyModel, copy_best_template
+from foldcli.errors import OptionError
 from foldcli.families.alphafold2 import AlignmentFamily, AlignmentInputs
 from foldcli.families.base import Draw, refuse_options
 from foldcli.families.protocols import DeviceMemory, NetworkJob
@@ -40,7 +40,7 @@ class TemplateCopy(AlignmentFamily[HomologyModel]):
         names = ("initial_guess", "cyclic", "msa_mask", "msa_cluster", "dropout")
         refuse_options(names, given, "only networks have it, and --params template copies")
         if values["no_templates"]:
-            raise click.UsageError("--params template and --no-templates exclude each other")
+            raise OptionError("--params template and --no-templates exclude each other")
 
     def settings(self, options: NetworkOptions) -> PredictSettings:
         """Return settings without recycles: copies do not depend on the options of networks."""

@@ -19,7 +19,7 @@ from msa.alphabet import GAP, encode
 from msa.io.fasta import FastaRecord, UnsupportedRecord
 from msa.profile.family_profile import MAX_MEMBER_IDENTITY, distinct_rows, family_profile
 from msa.profile.matrices import BLOSUM62
-from msa.profile.pssm import ProfileQuery
+from msa.profile.pssm import ProfileRecord
 
 # makes a query of an alignment
 Profile: TypeAlias = Callable[[Alignment], FastaRecord]
@@ -36,7 +36,7 @@ def query_from_alignment(
         matrix: see `family_profile`.
 
     Returns:
-        A ProfileQuery, or a FastaRecord of the first row if no other row differs enough from it.
+        A ProfileRecord, or a FastaRecord of the first row if no other row differs enough from it.
     """
     header, sequence = alignment.names[0], alignment.query
     rows = encode(alignment.letters.tobytes()).reshape(alignment.letters.shape)
@@ -46,7 +46,7 @@ def query_from_alignment(
         return FastaRecord(header, sequence, location=(alignment.source, None))
     source = f"an alignment of {len(rows):,} rows, {len(distinct):,} of them different"
     profile = family_profile(distinct, comp_bias_corr, matrix)
-    return ProfileQuery(header, sequence, profile, source, location=(alignment.source, None))
+    return ProfileRecord(header, sequence, profile, source, location=(alignment.source, None))
 
 
 def alphafold3_queries(data: bytes, path: str, profile: Profile) -> list[FastaRecord | Complex]:

@@ -49,8 +49,8 @@ from msa.io.molecules import DeclaredMolecule, declared_molecule, declares_other
 from msa.mmseqs.files import is_mmseqs
 from msa.mmseqs.records import read_mmseqs_queries
 from msa.profile.matrices import BLOSUM62, RNA
-from msa.profile.pssm import ProfileQuery
-from msa.profile.saved import is_profile_archive, parse_profiles, read_profiles
+from msa.profile.profile_archive import is_profile_archive, parse_profiles, read_profiles
+from msa.profile.pssm import ProfileRecord
 
 if TYPE_CHECKING:
     from foldcli.inputs.failures import Failures
@@ -151,7 +151,7 @@ def name_queries(queries: Iterable[Query]) -> list[tuple[str, Query]]:
     ]
     warn_queries("with stop codons ('*') read as X", [query.id for query in renamed if query.stop_codons])
     for query in renamed:
-        if isinstance(query, ProfileQuery):
+        if isinstance(query, ProfileRecord):
             logger.debug("%s: searching with the profile of %s", query.id, query.source)
     return list(zip(names, renamed, strict=True))
 
@@ -194,7 +194,7 @@ def read_queries(
         matrix: substitution matrix of the search; with RNA, the file is FASTA of nucleic acids.
 
     Returns:
-        FastaRecord for a sequence, ProfileQuery for a profile or an alignment with several different rows,
+        FastaRecord for a sequence, ProfileRecord for a profile or an alignment with several different rows,
         Complex for several protein chains, UnsupportedRecord for anything else.
 
     Raises:

@@ -5,9 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-import click
-
 from features.cache.entry import read_entry_metadata
+from foldcli.errors import OptionError
 from foldcli.inputs.alignment_targets import AlignmentTarget, find_alignment_targets, starts_as_complex
 from foldcli.inputs.cached_targets import CachedTarget, find_all_cached_targets, split_cached_names
 from foldcli.inputs.complexes import Complex
@@ -134,7 +133,7 @@ def find_feature_targets(
 
     Raises:
         InputError: two targets have the same name, or a folder is empty.
-        click.UsageError: a file holds sequences, and there is no database.
+        OptionError: a file holds sequences, and there is no database.
     """
     aligned: list[tuple[str, AlignmentTarget]] = []
     queries: list[Query] = []
@@ -149,7 +148,7 @@ def find_feature_targets(
             continue
         if not has_database:
             source = "standard input" if target.files[0] == "-" else target.files[0]
-            raise click.UsageError(
+            raise OptionError(
                 f"{source} holds unaligned sequences, which need a search: give a database with --db "
                 f"(an alignment of one sequence is a file ending in .a3m)"
             )

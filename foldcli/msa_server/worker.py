@@ -24,8 +24,9 @@ from foldcli.pipeline.targets.locks import TargetLocks
 from foldcli.server.service import SearchThread, check_query
 from foldcli.units import format_count
 from foldcli.version import VERSION
+from msa.alignments.filter_settings import FOLDING_FILTER, AlignmentFilter
 from msa.database.database import TargetDatabase
-from msa.hits.search_settings import FOLDING_FILTER, FOLDING_SEARCH, AlignmentFilter
+from msa.engines.search_settings import FOLDING_SEARCH
 from msa.io.fasta import FastaRecord
 
 # intended time for the search of a batch: a new ticket waits for it, and small batches take longer for each

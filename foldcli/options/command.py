@@ -5,7 +5,8 @@ from typing import Any
 
 import click
 
-from foldcli.options.common import Command
+from foldcli.errors import OptionError
+from foldcli.options.common import Command, given_options
 
 _GROUP = "help_group"
 # key of the context of a command whose help lists all options
@@ -151,3 +152,54 @@ class GroupedCommand(click.Command):
             if (replacement := self._replacements.get(error.option_name)) is None:
                 raise
             raise click.UsageError(f"{error.option_name}: {replacement}", ctx) from error
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command.
+
+        Raises:
+            click.UsageError: an option cannot be used; shown with the usage of this command.
+        """
+        try:
+            return super().invoke(ctx)
+        except OptionError as error:
+            raise click.UsageError(str(error), ctx) from error
+
+
+def parse_python_values(
+    command: click.Command, inputs: Sequence[str], options: Mapping[str, Any], fixed: Mapping[str, Any]
+) -> tuple[dict[str, Any], set[str]]:
+    """Return the values of all parameters of a command, and the names of the given ones, from Python values.
+
+    Args:
+        command: the command.
+        inputs: its arguments.
+        options: values by option, without dashes, such as num_models=1; None selects the default.
+        fixed: values by parameter; `options` cannot have them.
+
+    Raises:
+        TypeError: there is no such option.
+        OptionError: an option has no such value.
+    """
+    values = dict(fixed)
+    for name, value in options.items():
+        option = f"--{name.replace('_', '-')}"
+        known = (each for each in command.params if option in each.opts and each.name not in fixed)
+        if not isinstance(parameter := next(known, None), click.Option):
+            raise TypeError(f"no option {name!r}; `foldcli {command.name} --help-all` lists them")
+        if value is not None and (value is not False or parameter.secondary_opts):
+            values[str(parameter.name)] = _unparsed(parameter, value)
+    try:
+        context = command.make_context(command.name, ["--", *inputs], default_map=values)
+    except click.UsageError as error:
+        raise OptionError(error.format_message()) from error
+    return context.params, given_options(context)
+
+
+def _unparsed(option: click.Option, value: Any) -> Any:
+    """Return a Python value as an option's type takes it: numbers are text, so that 0.5 is not cut to 0."""
+    if value is True:
+        if not (option.is_flag or isinstance(option.flag_value, str)):
+            raise OptionError(f"{option.opts[0]} requires a value")
+        return option.flag_value if isinstance(option.flag_value, str) else option.flag_value is not False
+    values = [str(each) for each in (value if isinstance(value, list | tuple) else [value])]
+    return values if option.multiple else ",".join(values)

@@ -1,7 +1,6 @@
 """Options that many subcommands have, and click types for their values."""
 
 import functools
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,6 +10,8 @@ from click.shell_completion import CompletionItem
 
 from foldcli.inputs.shard import Shard
 from foldcli.logs import configure
+from foldcli.values import parse_size
+from msa.base.hardware import available_cores
 from msa.database.file_names import MANIFEST, RESIDUES
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -125,39 +126,14 @@ def numbers_type(
     return ParsedType("N,N,…", parse_list)
 
 
-def parse_size(text: str) -> int:
-    """Return the bytes of text such as 500M; K, M and G are powers of 1,024.
-
-    Raises:
-        ValueError: it is not a size.
-    """
-    units = {"K": 2**10, "M": 2**20, "G": 2**30}
-    number, unit = (text[:-1], units[text[-1]]) if text[-1:] in units else (text, 1)
-    if not (number.isascii() and number.isdecimal() and int(number)):
-        raise ValueError(f"expected bytes such as 500000000, 500M or 2G, got {text!r}")
-    return int(number) * unit
-
-
 device_type = _DeviceType("auto|cpu|cuda[:N,…]", _parse_device)
 size_type = ParsedType("SIZE", parse_size)
-MAX_SEED = 2**32 - 1
-"""The largest seed of a prediction."""
 
 
-def given_options(context: click.Context) -> set[str]:
-    """Return the names of the options and arguments that the user gave."""
-    default = click.core.ParameterSource.DEFAULT
+def given_options(context: click.Context | None = None) -> set[str]:
+    """Return the names of the options and arguments that the user gave, by default those of this command."""
+    context, default = context or click.get_current_context(), click.core.ParameterSource.DEFAULT
     return {name for name in context.params if context.get_parameter_source(name) is not default}
-
-
-def value_or_default(value: Any, default: Any) -> Any:
-    """Return an option's value, or the default if it was not given."""
-    return default if value is None else value
-
-
-def available_cores() -> int:
-    """Return the number of cores this process may use, from the scheduler's affinity mask."""
-    return len(os.sched_getaffinity(0))
 
 
 def combine(*decorators: Callable[[Command], Command]) -> Callable[[Command], Command]:

@@ -9,7 +9,6 @@ from click.shell_completion import CompletionItem
 
 from foldcli.options import common
 from foldcli.options.common import (
-    MAX_SEED,
     ParsedType,
     choice_option,
     combine,
@@ -21,6 +20,7 @@ from foldcli.options.common import (
 from foldcli.outputs.layout import LAYOUTS
 from foldcli.params.openfold3 import OPENFOLD3
 from foldcli.params.parameters import ALPHAFOLD2, TEMPLATE, default_method
+from foldcli.values import MAX_SEED
 from model.checkpoints.network_folder import COMPACT
 
 # the query, and the four template rows of models 1 and 2

@@ -3,6 +3,7 @@
 import json
 import platform
 import zipfile
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Annotated, Any
 
 import msgspec
 
+from foldcli.outputs.facts import Facts
 from foldcli.outputs.layout import TargetFiles
 from foldcli.outputs.model_files import ModelResult
 from foldcli.version import VERSION
@@ -51,7 +53,7 @@ class DoneRecord:
         ranking: models, best first.
         costs: time and memory of each stage of the run that finished the target, in order.
         warnings: limitations of the results, for their reader.
-        facts: numbers that the run found, such as hits and alignment rows.
+        facts: what the stages of the run found, such as hits and alignment rows.
     """
 
     name: str
@@ -61,7 +63,7 @@ class DoneRecord:
     ranking: list[ModelResult]
     costs: list[StageCost]
     warnings: list[str] = field(default_factory=list)
-    facts: dict[str, Any] = field(default_factory=dict)
+    facts: Facts = field(default_factory=Facts)
 
     def as_json(self) -> dict[str, Any]:
         """Return the content of the file as JSON values."""
@@ -71,7 +73,7 @@ class DoneRecord:
             "fingerprint": self.fingerprint,
             "settings": self.settings,
             "versions": _versions(),
-            "facts": self.facts,
+            "facts": self.facts.as_json(),
             "warnings": self.warnings,
             "rank_by": self.rank_by,
             "ranking": [{"rank": i, **result.as_json()} for i, result in enumerate(self.ranking, 1)],
@@ -96,7 +98,7 @@ class FinishedTarget:
     settings: dict[str, Any]
     rank_by: str
     ranking: Annotated[list[ModelResult], msgspec.Meta(min_length=1)]
-    facts: dict[str, Any]
+    facts: Facts
 
     @classmethod
     def read(cls, path: Path) -> "FinishedTarget | None":
@@ -128,20 +130,13 @@ _RANKED_MODEL = _partial(
     rank=int, tag=str, plddt=float, ptm=float | None, num_recycles=int, seconds=float, fingerprint=str,
     iptm=float | None, num_chains=int, ranking_score=float,
 )  # fmt: skip
-_EXPECTED_ACCURACY = _partial(percentile_10=float, percentile_90=float, plddt_error=float)
 # types of the values that readers use; files of other versions lack some of them
 _RECORD = _partial(
     name=str,
     fingerprint=str,
     settings=_partial(header=str | None),
     versions=dict[str, Any],
-    facts=_partial(
-        residues=int,
-        alignment_rows=int,
-        search=_partial(hits=int) | None,
-        alignment=str,
-        network=_partial(note=str, expected_lddt=_EXPECTED_ACCURACY | None),
-    ),
+    facts=Facts,
     warnings=list[str],
     rank_by=str,
     ranking=list[_RANKED_MODEL],  # type: ignore[valid-type]
@@ -158,6 +153,11 @@ def read_done_record(path: Path) -> dict[str, Any]:
     content = read_json(path, dict[str, Any])
     to_record(content, _RECORD)
     return content
+
+
+def facts_of(done: Mapping[str, Any]) -> Facts:
+    """Return the facts in the content of a done.json, which may be empty; raises ValueError if damaged."""
+    return to_record(done.get("facts", {}), Facts)
 
 
 def _versions() -> dict[str, str]:

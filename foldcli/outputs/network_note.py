@@ -4,10 +4,10 @@ All lDDT-CA and pLDDT are from 0 to 100.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 from features.templates.candidates import TemplateCandidate
 from features.templates.homology import template_name
+from foldcli.outputs.facts import ExpectedAccuracy, NetworkFacts
 from model.checkpoints.network_folder import MAX_EVALUE, MIN_COVERAGE, HeldOutCase, NetworkManifest
 
 # share of the bonds between residues below which results name it
@@ -34,7 +34,7 @@ def network_facts(
     residues: int,
     effective: float,
     unmeasured: Sequence[str] = (),
-) -> dict[str, Any]:
+) -> NetworkFacts:
     """Return the facts about a network and a target for done.json; `note` has them in words.
 
     Args:
@@ -52,31 +52,30 @@ def network_facts(
     case = manifest.expected_accuracy(identity, effective, is_weak)
     if case is not None and not case.shortest <= residues <= case.longest:
         unmeasured = [*unmeasured, f"{residues} residues (but with {case.shortest} to {case.longest})"]
-    return {
-        "name": manifest.name,
-        "version": manifest.version,
-        "licence": manifest.licence,
-        "training_data": manifest.training_data,
-        "samples": manifest.samples,
-        "templates": [template.id for template in templates],
-        "effective_sequences": round(effective, 1),
-        "expected_lddt": None if case is None or unmeasured else _expected_lddt(case),
-        "note": f"{describe_network(manifest)} {_describe_target(templates, case, unmeasured)}",
-    }
+    return NetworkFacts(
+        name=manifest.name,
+        version=manifest.version,
+        licence=manifest.licence,
+        training_data=manifest.training_data,
+        samples=manifest.samples,
+        templates=[template.id for template in templates],
+        effective_sequences=round(effective, 1),
+        expected_lddt=None if case is None or unmeasured else _expected_lddt(case),
+        note=f"{describe_network(manifest)} {_describe_target(templates, case, unmeasured)}",
+    )
 
 
-def plddt_warning(expected: dict[str, Any] | None, plddt: float) -> str | None:
+def plddt_warning(expected: ExpectedAccuracy | None, plddt: float) -> str | None:
     """Return a warning if the mean pLDDT of a target contradicts its expected accuracy, else None.
 
     Args:
-        expected: `expected_lddt` of `network_facts`, or what an older version wrote there.
+        expected: the expected accuracy; that of an older version lacks some values.
         plddt: mean pLDDT of the best model.
     """
-    keys = ("percentile_10", "percentile_90", "plddt_error")
-    if expected is None or not expected.keys() >= set(keys):
+    if expected is None:
         return None
-    low, high, error = (expected[key] for key in keys)
-    if low - error <= plddt <= high + error:
+    low, high, error = expected.percentile_10, expected.percentile_90, expected.plddt_error
+    if low is None or high is None or error is None or low - error <= plddt <= high + error:
         return None
     return (
         f"mean pLDDT {plddt:.0f}, but lDDT-CA {low:.0f} to {high:.0f} is expected of such inputs: rely on "
@@ -88,13 +87,10 @@ def _is_weak(template: TemplateCandidate) -> bool:
     return (template.evalue or 0.0) > MAX_EVALUE or template.query_coverage < MIN_COVERAGE
 
 
-def _expected_lddt(case: HeldOutCase) -> dict[str, Any]:
+def _expected_lddt(case: HeldOutCase) -> ExpectedAccuracy:
     """Return the accuracy on held-out chains for done.json, 0 to 100."""
-    low, high = case.single_chains
-    values = {"lddt": case.lddt, "percentile_10": low, "percentile_90": high, "baseline": case.baseline}
-    values["plddt_error"] = case.plddt_error
-    percent = {name: round(100 * value, 1) for name, value in values.items()}
-    return {"inputs": case.label, "chains": case.chains} | percent
+    fractions = (case.lddt, *case.single_chains, case.baseline, case.plddt_error)
+    return ExpectedAccuracy(case.label, case.chains, *(round(100 * value, 1) for value in fractions))
 
 
 def _describe_target(

@@ -12,7 +12,7 @@ from typing import Any
 from foldcli.inputs.names import BACKGROUND_PREFIX
 from foldcli.inputs.shard import Shard
 from foldcli.logs import logger, seconds_since_start
-from foldcli.outputs.done import read_done_record
+from foldcli.outputs.done import facts_of, read_done_record
 from foldcli.outputs.layout import LayoutName, ModelKind, TargetFiles
 from foldcli.params.parameters import UNTRAINED
 from foldcli.units import format_duration
@@ -133,7 +133,9 @@ def finished_models(files: TargetFiles) -> list[dict[str, Any]]:
 
 def _models(done: dict[str, Any], files: TargetFiles) -> list[dict[str, Any]]:
     """Return the values of COLUMNS for each model in a target's done.json."""
-    facts, untrained = done["facts"], UNTRAINED in done["warnings"]
+    facts, untrained = facts_of(done), UNTRAINED in done["warnings"]
+    if not facts.residues or not facts.alignment_rows:
+        raise ValueError("the size of the target is missing")
     return [
         {
             "target": files.name,
@@ -143,9 +145,9 @@ def _models(done: dict[str, Any], files: TargetFiles) -> list[dict[str, Any]]:
             "ptm": None if model["ptm"] is None else round(model["ptm"], 3),
             "iptm": None if model.get("iptm") is None else round(model["iptm"], 3),
             "ranking_confidence": _rounded_confidence(model),
-            "residues": facts["residues"],
-            "alignment_rows": facts["alignment_rows"],
-            "hits": facts["search"]["hits"] if "search" in facts else None,
+            "residues": facts.residues,
+            "alignment_rows": facts.alignment_rows,
+            "hits": None if facts.search is None else facts.search.hits,
             "recycles": model["num_recycles"],
             "seconds": model["seconds"],
             "untrained": untrained,

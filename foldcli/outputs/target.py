@@ -16,13 +16,13 @@ from typing import Any
 from foldcli.errors import describe, log_bug
 from foldcli.logs import logger
 from foldcli.outputs.done import StageCost
+from foldcli.outputs.facts import Facts
 from foldcli.outputs.layout import TargetFiles
 from msa.base.atomic import atomic_write
 from msa.base.json_files import read_json
 
 _STATUS = Path("/proc/self/status")
 _DEVICE_FILE = "device.json"
-_DEVICE_FACTS = ("device", "gpus_per_target", "peak_gpu_memory_bytes")
 _CLEAR_REFS = Path("/proc/self/clear_refs")
 
 
@@ -48,8 +48,7 @@ class TargetRun:
     Args:
         input: query, alignments, entry of the feature cache, or what else a family of networks reads.
         costs: time and memory of the finished stages, in order.
-        facts: values for done.json. Every family adds "residues", a number that stands for the size, and
-            "alignment_rows".
+        facts: what the stages found. Every family adds `residues` and `alignment_rows`.
         warnings: limitations that a reader of the results must know about.
         was_locked: whether this run has held the target's lock before.
         relax_failures: one message for each model that could not be relaxed.
@@ -59,7 +58,7 @@ class TargetRun:
     files: TargetFiles
     input: Any
     costs: list[StageCost] = field(default_factory=list)
-    facts: dict[str, Any] = field(default_factory=dict)
+    facts: Facts = field(default_factory=Facts)
     warnings: list[str] = field(default_factory=list)
     was_locked: bool = False
     relax_failures: list[str] = field(default_factory=list)
@@ -113,33 +112,24 @@ class TargetRun:
         self.relax_failures.append(f"{tag} was not relaxed: {describe(error)}")
         self.warnings.append(self.relax_failures[-1])
 
-    def add_memory_facts(self, facts: dict[str, str | int]) -> None:
-        """Add the facts about a prediction's device; numbers are peaks, of which the largest is kept."""
-        for name, value in facts.items():
-            earlier = self.facts.get(name)
-            if isinstance(value, int) and isinstance(earlier, int):
-                value = max(earlier, value)
-            self.facts[name] = value
-
-    def keep_memory_facts(self) -> None:
+    def keep_device(self) -> None:
         """Write the facts about the device into the work folder, for the run that continues this one."""
-        facts = {name: self.facts[name] for name in _DEVICE_FACTS if name in self.facts}
-        if facts:
-            with atomic_write(self.files.work_folder / _DEVICE_FILE) as stream:
-                json.dump(facts, stream)
+        device = Facts()
+        device.add_device(self.facts)
+        with atomic_write(self.files.work_folder / _DEVICE_FILE) as stream:
+            json.dump(device.as_json(), stream)
 
-    def restore_memory_facts(self, finished: dict[str, Any]) -> None:
+    def restore_device(self, finished: Facts | None) -> None:
         """Add the facts about the device on which models that are kept were predicted.
 
         Args:
-            finished: facts of the target's done.json, if it has one; otherwise empty.
+            finished: facts of the target's done.json, if it has one.
         """
-        self.add_memory_facts({name: finished[name] for name in _DEVICE_FACTS if name in finished})
+        if finished is not None:
+            self.facts.add_device(finished)
         # without the file, or if it is damaged, the device is not known
         with contextlib.suppress(OSError, ValueError):
-            facts = read_json(self.files.work_folder / _DEVICE_FILE)
-            if isinstance(facts, dict):
-                self.add_memory_facts({name: facts[name] for name in _DEVICE_FACTS if name in facts})
+            self.facts.add_device(read_json(self.files.work_folder / _DEVICE_FILE, Facts))
 
     def discard_work(self) -> None:
         """Remove the intermediate files of an interrupted run."""

@@ -51,9 +51,7 @@ def record_templates(target: Any, named_templates: Sequence[tuple[str, Any]]) ->
         write_complex_template_table(
             stream, [(name, templates.hits, templates.unusable) for name, templates in named_templates]
         )
-    target.facts["templates"] = [
-        {"chain": name} | fact for name, templates in named_templates for fact in templates.facts()
-    ]
+    target.facts.templates = [fact for name, templates in named_templates for fact in templates.facts(name)]
     target.used_templates = tuple(
         used for name, templates in named_templates for used in used_templates(name, templates.hits)
     )

@@ -17,8 +17,7 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
 from urllib.request import HTTPRedirectHandler, HTTPSHandler, Request, build_opener
 
-import click
-
+from foldcli.errors import OptionError
 from foldcli.logs import logger
 from foldcli.progress import Progress, progress_bar
 from foldcli.units import format_bytes
@@ -90,17 +89,17 @@ def check_source(url: str, has_checksum: bool) -> None:
     """Check the value of `--url`; without a checksum, anyone could forge a file that is sent over http.
 
     Raises:
-        click.UsageError: the address cannot be used.
+        OptionError: the address cannot be used.
     """
     scheme = url.partition("://")[0].lower()
     if scheme not in ("https", "http"):
-        raise click.UsageError(f"--url: expected an https address, got {url!r}; use --from for a file")
+        raise OptionError(f"--url: expected an https address, got {url!r}; use --from for a file")
     try:
         check_address(url)
     except ValueError as error:
-        raise click.UsageError(f"--url: {url!r} is not a valid address: {error}") from None
+        raise OptionError(f"--url: {url!r} is not a valid address: {error}") from None
     if scheme == "http" and not has_checksum:
-        raise click.UsageError("--url: a file sent over http could be forged; give --sha256, or use https")
+        raise OptionError("--url: a file sent over http could be forged; give --sha256, or use https")
 
 
 class _SecureRedirects(HTTPRedirectHandler):

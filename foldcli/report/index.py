@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from features.templates.homology import template_name
-from foldcli.outputs.done import read_done_record
+from foldcli.outputs.done import facts_of, read_done_record
+from foldcli.outputs.facts import Facts
 from foldcli.outputs.layout import FileKind, TargetFiles, find_done_files, find_unfinished_names
 from foldcli.report.rendering import render_page
 from msa.base.atomic import atomic_write
@@ -99,7 +100,7 @@ def _finished_row(out: Path, path: Path) -> IndexRow | None:
     try:
         done = read_done_record(path)
         name, best = str(done["name"]), done["ranking"][0]
-        facts, warnings = done.get("facts", {}), done.get("warnings", [])
+        facts, warnings = facts_of(done), done.get("warnings", [])
         seconds = sum(stage["seconds"] for stage in done.get("stages", []))
         plddt, ptm, iptm = float(best["plddt"]), best.get("ptm"), best.get("iptm")
     except (OSError, ValueError, KeyError, IndexError, TypeError):
@@ -119,8 +120,8 @@ def _finished_row(out: Path, path: Path) -> IndexRow | None:
     return IndexRow(
         name,
         _UNTRAINED if is_untrained else "finished, with warnings" if warnings else "finished",
-        length=facts.get("residues"),
-        depth=facts.get("alignment_rows"),
+        length=facts.residues or None,
+        depth=facts.alignment_rows or None,
         plddt=plddt,
         ptm=None if ptm is None else float(ptm),
         iptm=None if iptm is None else float(iptm),
@@ -141,32 +142,28 @@ def _description(done: dict[str, Any], name: str) -> str:
     return header.removeprefix(name).strip()
 
 
-def _best_template(facts: dict[str, Any], best: dict[str, Any]) -> str | None:
+def _best_template(facts: Facts, best: dict[str, Any]) -> str | None:
     """Return the best template with its identity; None if no template was used, or it is not known."""
     if best.get("copied_from"):
         return f"copied from {best['copied_from']}"
-    templates = facts.get("templates")
-    template = templates[0] if isinstance(templates, list) and templates else None
-    if not isinstance(template, dict) or not template.get("id"):
+    if not facts.templates or not facts.templates[0].id:
         return None
-    identity = template.get("identity")
-    share = f", {100 * identity:.0f} % identity" if isinstance(identity, int | float) else ""
-    return f"{template_name(str(template['id']))}{share}"
+    template = facts.templates[0]
+    share = "" if template.identity is None else f", {100 * template.identity:.0f} % identity"
+    return f"{template_name(template.id)}{share}"
 
 
-def _expected_accuracy(facts: dict[str, Any]) -> tuple[float | None, str]:
+def _expected_accuracy(facts: Facts) -> tuple[float | None, str]:
     """Return the expected lDDT-CA from 0 to 100, and its range as text; None if it was not measured."""
-    network = facts.get("network")
-    values = network.get("expected_lddt") if isinstance(network, dict) else None
-    if not isinstance(values, dict) or not isinstance(values.get("lddt"), int | float):
+    expected = facts.expected_lddt
+    if expected is None or expected.lddt is None:
         return None, ""
     # older records have fractions
-    scale = 100 if values["lddt"] <= 1 else 1
-    mean: float = values["lddt"]
-    low, high = values.get("percentile_10"), values.get("percentile_90")
-    if isinstance(low, int | float) and isinstance(high, int | float):
-        return scale * mean, f"{scale * low:.0f} to {scale * high:.0f}"
-    return scale * mean, f"mean {scale * mean:.0f}"
+    scale = 100 if expected.lddt <= 1 else 1
+    low, high = expected.percentile_10, expected.percentile_90
+    if low is not None and high is not None:
+        return scale * expected.lddt, f"{scale * low:.0f} to {scale * high:.0f}"
+    return scale * expected.lddt, f"mean {scale * expected.lddt:.0f}"
 
 
 def _read_errors(out: Path) -> dict[str, str]:

@@ -7,6 +7,7 @@ from typing import Any
 from foldcli.comparison.references import compare_target, find_reference, write_run_table
 from foldcli.errors import describe, log_bug
 from foldcli.logs import logger, warn_once
+from foldcli.outputs.done import facts_of
 from foldcli.outputs.layout import TargetFiles
 from foldcli.report import ReportSettings
 from foldcli.report.data.alignment import AlignmentSummary, read_alignment_summary
@@ -113,7 +114,7 @@ def _read_alignment(
 ) -> tuple[AlignmentSummary | None, str]:
     """Return the summary of a target's alignment; None and the reason if there is none."""
     # `predict` does not copy its alignment, and records the path
-    path, recorded_path = files.path("alignment"), done.get("facts", {}).get("alignment")
+    path, recorded_path = files.path("alignment"), facts_of(done).alignment
     if not path.is_file() and recorded_path:
         path = Path(recorded_path)
     if not path.is_file():

@@ -7,6 +7,7 @@ from pathlib import PurePath
 from typing import Any
 from urllib.parse import quote
 
+from foldcli.outputs.done import facts_of
 from foldcli.report.data.alignment import AlignmentSummary, HitRow
 from foldcli.report.data.comparison import reference_text
 from foldcli.report.data.file_rows import file_type
@@ -75,7 +76,7 @@ def target_page(
         num_chains=len(result.chains),
         tiles=_tiles(result, alignment),
         copied_from=result.copied_from,
-        network_note=done.get("facts", {}).get("network", {}).get("note"),
+        network_note=facts_of(done).network_note,
         confidence=result.confidence,
         warnings=[warning for warning in done.get("warnings", []) if "UNTRAINED" not in warning],
         models=_model_rows(result),
@@ -120,9 +121,7 @@ def _tiles(result: TargetResult, alignment: AlignmentSummary | None) -> list[tup
     """Return the most important facts as (name, value)."""
     best = result.models[0]
     # identical rows count once in the recorded depth, which is therefore preferred
-    depth = result.done.get("facts", {}).get(
-        "alignment_rows", alignment.coverage.depth if alignment else None
-    )
+    depth = facts_of(result.done).alignment_rows or (alignment.coverage.depth if alignment else None)
     tiles = [("residues", f"{len(result.sequence):,}")]
     if len(result.chains) > 1:
         tiles.append(("chains", f"{len(result.chains):,}"))

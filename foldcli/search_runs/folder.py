@@ -13,9 +13,8 @@ from pathlib import Path
 from threading import Event
 from typing import Any, TypeVar
 
-import click
-
 from features.complexes.a3m import write_job_a3m
+from foldcli.errors import OptionError
 from foldcli.inputs.complexes import Complex, chain_query
 from foldcli.inputs.failures import Failures
 from foldcli.inputs.names import PROFILE_SUFFIXES
@@ -223,14 +222,12 @@ def print_alignment(run: SearchRun, file_format: str) -> None:
     """Write the alignment of the only query, which may be a complex, to standard output.
 
     Raises:
-        click.UsageError: there are several queries, or none.
+        OptionError: there are several queries, or none.
         InputError: a file or a query is invalid.
     """
     queries = run.queries()
     if len(queries) != 1:
-        raise click.UsageError(
-            f"-o - with --format {file_format} takes one query, and there are {len(queries)}."
-        )
+        raise OptionError(f"-o - with --format {file_format} takes one query, and there are {len(queries)}.")
     ((name, query),) = queries
     if isinstance(query, Complex):
         _check_complex(run, query, file_format)

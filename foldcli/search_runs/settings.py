@@ -14,7 +14,7 @@ from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
 from msa.base.atomic import atomic_write
 from msa.base.progress import Progress
 from msa.engines.engine import ProfileCallback
-from msa.profile.saved import ProfileWriter
+from msa.profile.profile_archive import ProfileWriter
 from msa.search.database_search import check_query
 
 

@@ -7,8 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import click
-
+from foldcli.errors import OptionError
 from foldcli.inputs.queries import QuerySources, name_single_chains
 from foldcli.inputs.shard import Shard
 from foldcli.logs import logger
@@ -17,6 +16,7 @@ from foldcli.pipeline.search.stage import HitSearcher
 from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
 from foldcli.progress import Progress, progress_bar
 from foldcli.version import VERSION
+from msa.alignments.filter_settings import AlignmentFilter
 from msa.alignments.m8 import COLUMNS
 from msa.base.atomic import atomic_write
 from msa.base.errors import InputError
@@ -24,12 +24,12 @@ from msa.base.json_files import to_record
 from msa.base.temporary_names import remove_abandoned_files
 from msa.database.manifest import WholeDatabase
 from msa.engines.engine import ProfileCallback
+from msa.engines.search_settings import SearchSettings
 from msa.hits.hits import Hits
-from msa.hits.search_settings import AlignmentFilter, SearchSettings
 from msa.io.fasta import FastaRecord
-from msa.profile.pssm import ProfileQuery
+from msa.profile.pssm import ProfileRecord
 from msa.search.database_search import check_query
-from msa.search.split.files import PartHitsFile, PartHitsWriter, describe_queries
+from msa.search.split.hit_files import PartHitsFile, PartHitsWriter, describe_queries
 from msa.search.split.merge import PartHits, merge_hits
 from msa.search.split.part_search import ReadParts
 
@@ -68,7 +68,7 @@ class PartSearchRun:
         kept.
 
         Raises:
-            click.UsageError: the file exists, and is of another search; or no iteration follows.
+            OptionError: the file exists, and is of another search; or no iteration follows.
             InputError: the database is no part of a split one, a file or a query is invalid, or `previous`
                 does not have all hits of earlier iterations of the same search.
         """
@@ -86,7 +86,7 @@ class PartSearchRun:
         }
         if not self.overwrite and out.exists():
             if not _is_finished(out, about, queries):
-                raise click.UsageError(f"{out} exists; --overwrite replaces it.")
+                raise OptionError(f"{out} exists; --overwrite replaces it.")
             logger.info("%s: already done", out)
             return
         remove_abandoned_files(out.parent, f"{out.name}.")
@@ -118,7 +118,7 @@ class PartSearchRun:
             raise InputError(f"not of this search: {difference} differs", file.path)
         if len(hits.iterations) >= (count := self.settings.search.num_iterations):
             text = f"--previous has the hits of all iterations (--num-iterations {count}): merge them."
-            raise click.UsageError(text)
+            raise OptionError(text)
         return [partial(hits.read, index) for index in range(len(hits.iterations))]
 
     def _queries(self) -> list[FastaRecord]:
@@ -157,8 +157,8 @@ def _is_finished(path: Path, about: dict[str, Any], queries: Sequence[FastaRecor
     with contextlib.suppress(InputError, OSError):
         file = PartHitsFile.open(path)
         same_profiles = all(
-            not isinstance(query, ProfileQuery)
-            or (isinstance(old, ProfileQuery) and bool((old.profile == query.profile).all()))
+            not isinstance(query, ProfileRecord)
+            or (isinstance(old, ProfileRecord) and bool((old.profile == query.profile).all()))
             for query, old in zip(queries, file.queries, strict=False)
         )
         return (

@@ -6,8 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
-
+from foldcli.errors import OptionError
 from foldcli.inputs.queries import QueryReaders, QuerySources
 from foldcli.inputs.shard import Shard
 from foldcli.paths import default_feature_cache
@@ -18,8 +17,9 @@ from foldcli.search_runs.settings import SearchRun
 from foldcli.search_runs.split import MergedSearcher, PartSearchRun, ResultFormat
 from foldcli.search_runs.table import write_table
 from foldcli.server.client import RemoteSearcher
+from msa.alignments.filter_settings import AlignmentFilter
 from msa.alignments.m8 import DEFAULT_COLUMNS, parse_columns
-from msa.hits.search_settings import MAX_SEQS, AlignmentFilter
+from msa.engines.search_settings import MAX_SEQS
 from msa.io.molecules import RNA
 from msa.profile.matrices import RNA as RNA_MATRIX
 
@@ -51,14 +51,14 @@ def run_search(
         export_jobs: writes the jobs of other programs, with the alignments of a run, and of one for RNA.
 
     Raises:
-        click.UsageError: options exclude each other.
+        OptionError: options exclude each other.
     """
     kind, threads, further = values["kind"], values["threads"], values["databases"][1:]
     columns = _table_columns(kind, values["format_output"])
     if values["molecule"] == RNA:
         values = _rna_options(values, given)
     elif "strand" in given and values["rna_db"] is None:
-        raise click.UsageError("--strand is for --molecule rna and --rna-db.")
+        raise OptionError("--strand is for --molecule rna and --rna-db.")
     settings = _alignment_settings(kind, _exact_options(values) if values["exact"] else values, threads)
     search = settings.search
     sources = QuerySources(inputs, search.comp_bias_corr, search.matrix, values["profiles"])
@@ -67,7 +67,7 @@ def run_search(
     if values["params"] is not None:
         _check_molecules(values)
     if further and (values["partial"] or values["exact"]):
-        raise click.UsageError(f"--{'partial' if values['partial'] else 'exact'} takes one database.")
+        raise OptionError(f"--{'partial' if values['partial'] else 'exact'} takes one database.")
     if values["partial"]:
         _search_part(values, sources, settings, db, columns, started)
         return
@@ -79,7 +79,7 @@ def run_search(
     run = SearchRun(
         readers,
         settings,
-        _exact_opener(db) if values["exact"] else _searcher_opener(values, db, started),
+        _searcher_opener(values, db, started),
         values["shard"],
         values["save_profile"],
         values["overwrite"],
@@ -124,11 +124,11 @@ def _table_columns(kind: str, format_output: str | None) -> tuple[str, ...]:
     if format_output is None:
         return DEFAULT_COLUMNS
     if kind != "m8":
-        raise click.UsageError("--format-output is for --format m8 only.")
+        raise OptionError("--format-output is for --format m8 only.")
     try:
         return parse_columns(format_output)
     except ValueError as error:
-        raise click.UsageError(f"--format-output: {error}") from error
+        raise OptionError(f"--format-output: {error}") from error
 
 
 def _exact_options(values: dict[str, Any]) -> dict[str, Any]:
@@ -142,16 +142,16 @@ def _exact_options(values: dict[str, Any]) -> dict[str, Any]:
         "--num-iterations": values["num_iterations"] is not None,
     }
     if given := next((option for option, is_given in unsupported.items() if is_given), None):
-        raise click.UsageError(f"--exact cannot be combined with {given}.")
+        raise OptionError(f"--exact cannot be combined with {given}.")
     limits = {"evalue": math.inf, "max_seqs": MAX_SEQS}
     return {**values, **{name: limit for name, limit in limits.items() if values[name] is None}}
 
 
 def _rna_options(values: dict[str, Any], given: Collection[str]) -> dict[str, Any]:
     if values["kind"] not in _TABLE_FORMATS:
-        raise click.UsageError(f"--format {values['kind']} takes a database of RNA with --rna-db.")
+        raise OptionError(f"--format {values['kind']} takes a database of RNA with --rna-db.")
     if for_proteins := {"matrix", "exact", "server", "params", "qsc"} & set(given):
-        raise click.UsageError(f"--molecule rna cannot be combined with --{min(for_proteins)}.")
+        raise OptionError(f"--molecule rna cannot be combined with --{min(for_proteins)}.")
     return {**values, "matrix": RNA_MATRIX}
 
 
@@ -166,7 +166,7 @@ def _rna_run(run: SearchRun, values: dict[str, Any]) -> SearchRun | None:
 def _alignment_settings(kind: str, values: dict[str, Any], threads: int) -> AlignmentSettings:
     settings = AlignmentSettings.from_options(values, threads, tables=kind == "m8")
     if kind == "m8" and settings.row_filter != AlignmentFilter():
-        raise click.UsageError(
+        raise OptionError(
             "--max-seq-id, --qid, --qsc, --cov, --diff and --filter-min-enable are for --format a3m and sto: "
             "tables keep all hits."
         )
@@ -202,11 +202,9 @@ def _check_molecules(values: Mapping[str, Any]) -> None:
 
     family = find_family(values["params"])
     if not family.prepares_jobs:
-        raise click.UsageError("--params: only all-atom networks have jobs of molecules; leave it out")
+        raise OptionError("--params: only all-atom networks have jobs of molecules; leave it out")
     if values["kind"] != "a3m" or values["profiles"] or values["partial"]:
-        raise click.UsageError(
-            "--params: jobs are searched with --format a3m, and without profiles or parts."
-        )
+        raise OptionError("--params: jobs are searched with --format a3m, and without profiles or parts.")
     family.check_options({}, ())
 
 
@@ -214,12 +212,12 @@ def _check_partial(values: Mapping[str, Any]) -> None:
     """Refuse options that --partial does not support, and one that needs it."""
     if not values["partial"]:
         if values["previous"]:
-            raise click.UsageError("--previous is for --partial.")
+            raise OptionError("--previous is for --partial.")
         return
     if values["server"] is not None or values["save_profile"] is not None:
-        raise click.UsageError("--partial cannot be combined with --server or --save-profile.")
+        raise OptionError("--partial cannot be combined with --server or --save-profile.")
     if values["out"] == "-":
-        raise click.UsageError("--partial writes a file: name it with -o.")
+        raise OptionError("--partial writes a file: name it with -o.")
 
 
 def _check_jobs(values: Mapping[str, Any], given: Collection[str]) -> None:
@@ -227,9 +225,9 @@ def _check_jobs(values: Mapping[str, Any], given: Collection[str]) -> None:
     kind = values["kind"]
     for name in {"msa_files", "templates"} & set(given):
         if kind != "af3":
-            raise click.UsageError(f"--{name.replace('_', '-')} is for --format af3.")
+            raise OptionError(f"--{name.replace('_', '-')} is for --format af3.")
     if values["rna_db"] is not None and kind not in _RNA_FORMATS:
-        raise click.UsageError(f"--rna-db is for --format {', '.join(_RNA_FORMATS)}.")
+        raise OptionError(f"--rna-db is for --format {', '.join(_RNA_FORMATS)}.")
     if kind in _TABLE_FORMATS:
         return
     unsupported = {
@@ -239,29 +237,17 @@ def _check_jobs(values: Mapping[str, Any], given: Collection[str]) -> None:
         "-o -": values["out"] == "-",
     }
     if option := next((option for option, is_given in unsupported.items() if is_given), None):
-        raise click.UsageError(f"--format {kind} cannot be combined with {option}.")
-
-
-def _exact_opener(db: str) -> "Callable[[], Searcher]":
-    """Return a function that opens the database for an exact search."""
-
-    def open_database() -> "Searcher":
-        return ExactSearcher(DatabaseSource(db, "cpu").open())
-
-    return open_database
+        raise OptionError(f"--format {kind} cannot be combined with {option}.")
 
 
 def _searcher_opener(
     values: Mapping[str, Any], db: str, started: "GpuProcess | None"
 ) -> "Callable[[], Searcher]":
     """Return a function that opens the database, or connects to a server."""
-
-    def connect() -> "Searcher":
-        return RemoteSearcher(values["server"])
-
-    def open_database() -> "Searcher":
-        others, molecule = values["databases"][1:], values["molecule"]
-        both = molecule == RNA and values["strand"] == "both"
-        return open_joined(DatabaseSource(db, values["device"], others, started, molecule, both))
-
-    return open_database if values["server"] is None else connect
+    if values["exact"]:
+        return lambda: ExactSearcher(DatabaseSource(db, "cpu").open())
+    if values["server"] is not None:
+        return lambda: RemoteSearcher(values["server"])
+    others, molecule = values["databases"][1:], values["molecule"]
+    both = molecule == RNA and values["strand"] == "both"
+    return lambda: open_joined(DatabaseSource(db, values["device"], others, started, molecule, both))

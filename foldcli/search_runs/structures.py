@@ -8,13 +8,11 @@ from itertools import groupby
 from pathlib import Path
 from typing import IO, Any
 
-import click
-
 from features.templates.library.chains import TemplateChain
 from features.templates.library.mmcif import chains_as_mmcif
 from features.templates.library.structure_files import entry_ids, find_structure_files
 from features.templates.structures.search import StructureSearchSettings
-from foldcli.errors import SomeTargetsFailed
+from foldcli.errors import OptionError, SomeTargetsFailed
 from foldcli.inputs.names import file_safe_name
 from foldcli.logs import logger
 from foldcli.pipeline.search.searcher import open_search_engine
@@ -37,18 +35,18 @@ def run_structure_search(models: Sequence[str], values: dict[str, Any], given: C
     """Search with models; see `StructureRun.write`.
 
     Raises:
-        click.UsageError: an option that this search does not have, or no model.
+        OptionError: an option that this search does not have, or no model.
     """
     if others := set(given) - _OPTIONS:
-        raise click.UsageError(f"--structure cannot be combined with --{min(others).replace('_', '-')}.")
+        raise OptionError(f"--structure cannot be combined with --{min(others).replace('_', '-')}.")
     if not models or len(values["databases"]) > 1:
-        raise click.UsageError("--structure takes models, and at most one library with --db.")
+        raise OptionError("--structure takes models, and at most one library with --db.")
     columns: tuple[str, ...] = (*DEFAULT_COLUMNS, *STRUCTURE_COLUMNS)
     if values["format_output"] is not None:
         try:
             columns = parse_columns(values["format_output"], STRUCTURE_COLUMNS)
         except ValueError as error:
-            raise click.UsageError(f"--format-output: {error}") from error
+            raise OptionError(f"--format-output: {error}") from error
     limits = {name: values[name] for name in ("evalue", "max_seqs") if values[name] is not None}
     settings = StructureSearchSettings(**limits, threads=values["threads"])
     library = next(iter(values["databases"]), None)
@@ -83,13 +81,13 @@ class StructureRun:
         Entries that match several chains of a model are listed in OUT_complexes.tsv.
 
         Raises:
-            click.UsageError: the table exists.
+            OptionError: the table exists.
             InputError: no model can be searched, or the library cannot be used.
             SomeTargetsFailed: some models cannot be read; the others are in the table.
         """
         is_file = self.out != "-" and not is_stream(self.out)
         if is_file and not self.overwrite and Path(self.out).exists():
-            raise click.UsageError(f"{self.out} exists; --overwrite replaces it.")
+            raise OptionError(f"{self.out} exists; --overwrite replaces it.")
         files = find_structure_files(self.models)
         library = OpenLibrary.open(self.library, self.settings.threads)
         engine = open_search_engine(self.device)

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import click
-
+from foldcli.errors import OptionError
 from foldcli.fingerprints import fingerprint
 from foldcli.inputs.complexes import Complex, chain_query
 from foldcli.inputs.queries import Query
@@ -36,7 +35,7 @@ def write_table(run: SearchRun, out: str, columns: Sequence[str]) -> None:
         columns: see `msa.alignments.m8`.
 
     Raises:
-        click.UsageError: the table or the file of profiles exists.
+        OptionError: the table or the file of profiles exists.
         InputError: a file or a query is invalid.
         MissingError: the disk is full.
     """
@@ -44,7 +43,7 @@ def write_table(run: SearchRun, out: str, columns: Sequence[str]) -> None:
         if path == "-" or is_stream(path):
             continue
         if not run.overwrite and Path(path).exists():
-            raise click.UsageError(f"{path} exists; --overwrite replaces it.")
+            raise OptionError(f"{path} exists; --overwrite replaces it.")
         remove_abandoned_files(Path(path).parent, f"{Path(path).name}.")
     named_queries = run.queries()
     stage = run.stage()

@@ -27,8 +27,8 @@ from foldcli.server.protocol import (
 from foldcli.server.socket_file import check_socket_path
 from msa.base.atomic import errors_name
 from msa.base.errors import InputError, MissingError
+from msa.engines.search_settings import SearchSettings
 from msa.hits.hits import Hit, Hits
-from msa.hits.search_settings import SearchSettings
 from msa.io.fasta import FastaRecord
 
 if TYPE_CHECKING:

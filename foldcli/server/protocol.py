@@ -21,11 +21,12 @@ from foldcli.errors import describe, exit_code_of
 from foldcli.version import VERSION
 from msa.base.errors import InputError
 from msa.base.json_files import parse_json, to_record
-from msa.hits.hits import OPERATIONS, Hit, LocalAlignment
-from msa.hits.search_settings import SearchSettings
+from msa.engines.search_settings import SearchSettings
+from msa.hits.hits import Hit
+from msa.hits.local_alignments import OPERATIONS, LocalAlignment
 from msa.io.fasta import FastaRecord
 from msa.profile.matrices import PROFILE_COLUMNS
-from msa.profile.pssm import ProfileQuery
+from msa.profile.pssm import ProfileRecord
 from msa.search.database_search import check_query
 
 # version of the messages, sent in a server's first message and in every request
@@ -179,7 +180,7 @@ class SearchRequest:
     """A client's request for searches.
 
     Args:
-        queries: at least one; the profile of a ProfileQuery is sent too.
+        queries: at least one; the profile of a ProfileRecord is sent too.
         settings: search settings. The number of threads is not sent, since the server decides on it.
     """
 
@@ -224,7 +225,7 @@ class SearchRequest:
 def query_message(query: FastaRecord) -> dict[str, Any]:
     """Return a query as part of a request."""
     message: dict[str, Any] = {"header": query.header, "sequence": query.sequence}
-    if isinstance(query, ProfileQuery):
+    if isinstance(query, ProfileRecord):
         message["of_family"] = query.of_family
         message["profile"] = base64.b64encode(query.profile.astype("<i2").tobytes()).decode()
     return message
@@ -243,7 +244,7 @@ def _parse_query(record: _Query) -> FastaRecord:
             "residue"
         )
     profile = np.frombuffer(record.profile, "<i2").reshape(-1, PROFILE_COLUMNS).astype(np.int16)
-    return ProfileQuery(query.header, query.sequence, profile, "a client", record.of_family)
+    return ProfileRecord(query.header, query.sequence, profile, "a client", record.of_family)
 
 
 def _shorten(value: Any) -> str:

@@ -14,8 +14,8 @@ from typing import Protocol
 from foldcli.errors import ExitCode, describe, exit_code_of, log_bug
 from foldcli.logs import logger
 from foldcli.server.protocol import SearchRequest, encode_message, end_message, error_message, hits_messages
+from msa.engines.search_settings import SearchSettings
 from msa.hits.hits import Hits
-from msa.hits.search_settings import SearchSettings
 from msa.io.fasta import FastaRecord
 
 # limits of a chunk; its hits take tens of megabytes

@@ -18,7 +18,7 @@ from foldcli.server.protocol import Hello
 from foldcli.server.scheduler import Scheduler
 from foldcli.server.server import Server
 from foldcli.server.socket_file import claim_socket, open_listener
-from msa.hits.search_settings import SearchSettings
+from msa.engines.search_settings import SearchSettings
 from msa.io.fasta import FastaRecord
 
 if TYPE_CHECKING:

@@ -13,10 +13,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
 import numpy as np
 
-from foldcli.errors import ExitCode
+from foldcli.errors import ExitCode, OptionError
 from foldcli.logs import logger
 from foldcli.params.openfold3 import DEEPMIND_TERMS
 from foldcli.paths import cache_dir, check_writable_folder, make_writable_folder
@@ -71,27 +70,31 @@ class TrainingOptions:
     workers: int | None
 
 
-def train(options: TrainingOptions) -> None:
+def train(options: TrainingOptions) -> int | None:
     """Train a network, or export, package or unpack as the options request.
 
+    Returns:
+        The exit code if a signal has stopped the training.
+
     Raises:
-        click.UsageError: the configuration or an option is wrong.
+        OptionError: the configuration or an option is wrong.
     """
     try:
         settings = read_run_settings(options.config)
     except ConfigError as error:
-        raise click.UsageError(str(error)) from error
+        raise OptionError(str(error)) from error
     open_run: Callable[[TrainingProcesses], Trainer | AllAtomRun] | None
     if isinstance(settings, AllAtomRunSettings):
         for name in _OF_CHAINS:
             if getattr(options, name):
                 option = "--" + name.replace("_", "-")
-                raise click.UsageError(f"{option} does not apply to all-atom networks.")
+                raise OptionError(f"{option} does not apply to all-atom networks.")
         open_run = _all_atom_run(settings, options)
     else:
         open_run = _chain_run(settings, options)
-    if open_run is not None and options.run is not None:
-        _run(settings.network.name, open_run, options, options.run)
+    if open_run is None or options.run is None:
+        return None
+    return _run(settings.network.name, open_run, options, options.run)
 
 
 def _all_atom_run(
@@ -146,7 +149,7 @@ def _chain_run(
 def _data_folder(data: Path | None, configured: str) -> Path:
     """Return the folder of the training data: --data, else the configuration's."""
     if data is None and not configured:
-        raise click.UsageError("Missing training data: give --data, or `data` in the configuration.")
+        raise OptionError("Missing training data: give --data, or `data` in the configuration.")
     return data or Path(configured)
 
 
@@ -155,26 +158,24 @@ def _run(
     open_run: "Callable[[TrainingProcesses], Trainer | AllAtomRun]",
     options: TrainingOptions,
     run: Path,
-) -> None:
-    """Start or continue a run, and train until its end, a limit or a signal."""
+) -> int | None:
+    """Start or continue a run, and train until its end, a limit or a signal; see `train`."""
     hide_torch_warnings()
     check_writable_folder(run)
     if not options.resume and stored_progress(run).step:
-        raise click.UsageError(
-            f"{run} holds a training run: continue it with --resume, or name another folder."
-        )
+        raise OptionError(f"{run} holds a training run: continue it with --resume, or name another folder.")
     device = choose_device(options.device).partition(":")[0]
     processes = TrainingProcesses.from_environment(device)
     try:
         try:
             trainer = open_run(processes)
         except ConfigError as error:
-            raise click.UsageError(f"{options.config}: {error}") from error
+            raise OptionError(f"{options.config}: {error}") from error
         make_writable_folder(run)
         with _only_process(run) if processes.rank == 0 else contextlib.nullcontext():
             if processes.rank == 0:
                 if stored_progress(run).step != trainer.progress.step:
-                    raise click.UsageError(f"{run}: another process has just trained it; start again.")
+                    raise OptionError(f"{run}: another process has just trained it; start again.")
                 data = str(Path(options.data or trainer.settings.data).resolve())
                 record_settings(run, trainer.settings, {"data": data, "processes": processes.count})
             stop = _StopSignals(trainer)
@@ -195,7 +196,7 @@ def _run(
         processes.close()
     if stop.exit_code is not None:
         logger.info("stopped by a signal; continue with --resume")
-        raise click.exceptions.Exit(stop.exit_code)
+    return stop.exit_code
 
 
 @contextlib.contextmanager
@@ -203,14 +204,14 @@ def _only_process(run: Path) -> Iterator[None]:
     """Lock the folder of a run, where the file system has locks.
 
     Raises:
-        click.UsageError: another process has locked it.
+        OptionError: another process has locked it.
     """
     descriptor = os.open(run, os.O_RDONLY)
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise click.UsageError(f"{run}: another process trains a network in this folder.") from None
+            raise OptionError(f"{run}: another process trains a network in this folder.") from None
         except OSError:  # a file system without locks
             logger.debug("%s: cannot be locked", run)
         yield

@@ -12,11 +12,12 @@ from foldcli.progress import progress_bar
 from foldcli.version import VERSION
 from msa.alignments.alignment_filter import alignment_hits
 from msa.alignments.alignment_rows import code_rows
+from msa.alignments.filter_settings import AlignmentFilter
 from msa.alignments.row_filter import ROW_CODES
 from msa.alphabet import encode
 from msa.base.atomic import atomic_write
+from msa.engines.search_settings import FOLDING_SEARCH
 from msa.hits.hits import Hits
-from msa.hits.search_settings import FOLDING_SEARCH, AlignmentFilter
 from msa.io.fasta import FastaRecord
 
 MAX_ROWS = 96

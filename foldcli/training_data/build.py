@@ -30,14 +30,14 @@ from model.training.data.homology import ChainHits, choose_held_out
 from model.training.data.packing import write_alignments, write_chains, write_groups, write_held_out
 from model.training.data.prepare import HITS
 from msa.alignments.m8 import write_m8
+from msa.base.atomic_folders import check_output, publish, temporary_folder
 from msa.base.errors import InputError
 from msa.base.json_files import read_json
 from msa.database.build import BuildSettings, build_database
-from msa.database.build_files import check_output, publish, temporary_folder
 from msa.database.database import TargetDatabase
 from msa.database.manifest import MANIFEST
 from msa.engines.engine import Engine
-from msa.hits.search_settings import SearchSettings
+from msa.engines.search_settings import SearchSettings
 from msa.io.fasta import FastaRecord
 
 FORMAT, FORMAT_VERSION = "foldcli training data", 1
@@ -79,7 +79,7 @@ class TrainingDataRun:
         """Write the training data, unless an earlier run with the same input has.
 
         Raises:
-            click.UsageError: a structure library has backbones only.
+            OptionError: a structure library has backbones only.
             InputError: there is no chain to train on, an input is damaged, or the output exists.
         """
         libraries = open_structures(self.structures, self.threads)

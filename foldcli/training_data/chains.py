@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import click
 import numpy as np
 
 from features.chemistry.residues import X, atom_maps, encode_query
 from features.templates.library.chains import TemplateChain
 from features.templates.library.library import StructureLibrary, is_library
 from features.templates.user_templates import library_of_files
+from foldcli.errors import OptionError
 from foldcli.logs import logger, warn_unusable_files
 from foldcli.paths import cache_dir
 from foldcli.progress import progress_bar
@@ -51,13 +51,13 @@ def open_structures(paths: Sequence[str], threads: int) -> list[StructureLibrary
     The library of structure files is kept in $FOLDCLI_CACHE/templates.
 
     Raises:
-        click.UsageError: a library has backbones only.
+        OptionError: a library has backbones only.
         InputError: there is no usable chain, a library is damaged, or a path does not exist.
     """
     libraries = [StructureLibrary.open(path) for path in paths if is_library(path)]
     for library in libraries:
         if library.manifest.backbone_only:
-            raise click.UsageError(
+            raise OptionError(
                 f"{library.path} has no side chains beyond CB; build a library of all atoms with "
                 "`foldcli createdb --structures` without --backbone, or name the structure files."
             )

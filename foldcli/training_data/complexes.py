@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from features.alphafold3.inputs import Settings
+from features.alphafold3.inputs import InputSettings
 from features.templates.library.structure_files import find_structure_files
-from features.training.complexes import Entry, protein_name, write_complex, write_index
+from features.training.complexes import ComplexEntry, protein_name, write_complex, write_index
 from features.training.experiment import read_complex
 from foldcli.inputs.failures import Failures
 from foldcli.inputs.shard import Shard
@@ -45,9 +45,9 @@ class ComplexesRun:
         files = dict.fromkeys(find_structure_files(self.structures))
         make_writable_folder(self.output)
         # one template without content has the same effect as several
-        settings = Settings(templates=1, max_tokens=self.max_tokens)
+        settings = InputSettings(templates=1, max_tokens=self.max_tokens)
         failures = Failures(self.output, self.shard)
-        entries: list[Entry] = []
+        entries: list[ComplexEntry] = []
         late = 0
 
         def process(name: str, path: Path) -> None:
@@ -69,7 +69,7 @@ class ComplexesRun:
         failures.finish()
 
 
-def _clusters(table: ClusterTable | None, entries: Sequence[Entry]) -> dict[str, str]:
+def _clusters(table: ClusterTable | None, entries: Sequence[ComplexEntry]) -> dict[str, str]:
     """Return the clusters of the sequences that a table names."""
     if table is None:
         return {}

@@ -10,8 +10,8 @@ from functools import partial
 import numpy as np
 import torch
 
-from msa.base.jit import kernel
-from msa.base.threads import run_in_threads
+from msa.base.cpu_kernels.jit import kernel
+from msa.base.cpu_kernels.threads import run_in_threads
 
 PROBE = 1.4
 POINTS = 1000

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from msa.base.jit import kernel
+from msa.base.cpu_kernels.jit import kernel
 
 FREEDOMS = 11
 N, CA, C, OXYGEN = 0, 1, 2, 3

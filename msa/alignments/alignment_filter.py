@@ -10,11 +10,11 @@ from typing import Literal
 import numpy as np
 
 from msa.alignments.alignment_rows import a3m_rows, code_rows
+from msa.alignments.filter_settings import AlignmentFilter
 from msa.alignments.row_filter import filter_rows
 from msa.alignments.taxonomy import species
 from msa.alphabet import NUCLEOTIDES_AS_STANDARD, encode
 from msa.hits.hits import Hit, Hits
-from msa.hits.search_settings import AlignmentFilter
 from msa.io.fasta import FastaRecord
 from msa.io.molecules import PROTEIN, RNA
 

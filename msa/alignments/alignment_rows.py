@@ -3,8 +3,9 @@
 import numpy as np
 
 from msa.alphabet import GAP, LETTER_BITS, decode
-from msa.base.jit import kernel
-from msa.hits.hits import OPERATIONS, Hits
+from msa.base.cpu_kernels.jit import kernel
+from msa.hits.hits import Hits
+from msa.hits.local_alignments import OPERATIONS
 
 _MATCH, _INSERTION = OPERATIONS.index("M"), OPERATIONS.index("I")
 _GAP_LETTER, _LOWER_CASE = ord("-"), ord("a") - ord("A")

@@ -114,7 +114,7 @@ def parse_complex_a3m(data: bytes, source: str | None = None) -> ComplexAlignmen
     lengths, copies = chains
     _check_chain_line(lengths, copies, source)
     names, letters, deletions, lines = a3m.parse_columns(data, source, sum(lengths))
-    first = {row: number for number, row in reversed(list(enumerate(a3m_rows(data))))}
+    first = {row: number for number, row in reversed(list(enumerate(parse_a3m_rows(data))))}
     kept = sorted(first.values())
     names = tuple(clean_header(names[row]) for row in kept)
     letters, deletions, lines = letters[kept], deletions[kept], lines[kept]
@@ -221,7 +221,7 @@ def _after_query(query: np.ndarray, alignment: Alignment, number: int) -> Alignm
     )
 
 
-def a3m_rows(data: bytes) -> list[A3mRow]:
+def parse_a3m_rows(data: bytes) -> list[A3mRow]:
     """Return the rows of a valid A3M file as text."""
     text = data.replace(b"\0", b"").decode("utf-8", "replace")
     lines = "".join(f"\n{line}" for line in text.split("\n") if not line.startswith("#"))

@@ -18,7 +18,7 @@ from msa.alignments.taxonomy import species
 from msa.base.errors import InputError
 from msa.io.compression import read_bytes
 from msa.io.fasta import SUPPORTED, clean_header
-from msa.io.molecules import other_molecule
+from msa.io.molecules import describe_non_protein
 
 # between two entries of an MMseqs2 result database
 _NEXT_ENTRY = re.compile(rb"\0\s*(?=[>#])")
@@ -81,7 +81,7 @@ def check_protein(header: str, sequence: str, source: str | None) -> None:
     Raises:
         InputError: its header or its letters are those of another molecule.
     """
-    if (molecule := other_molecule(header, sequence)) is not None:
+    if (molecule := describe_non_protein(header, sequence)) is not None:
         raise InputError(f"the query {header[:60]!r} is {molecule}: {SUPPORTED}", source)
 
 

@@ -10,10 +10,10 @@ cover a column of insufficient depth.
 
 import numpy as np
 
+from msa.alignments.filter_settings import AlignmentFilter
 from msa.alphabet import LETTERS, STANDARD
-from msa.base.jit import kernel
-from msa.base.threads import run_in_threads
-from msa.hits.search_settings import AlignmentFilter
+from msa.base.cpu_kernels.jit import kernel
+from msa.base.cpu_kernels.threads import run_in_threads
 from msa.profile.matrices import gonnet_matrix
 
 UNKNOWN, GAP = 20, 21

@@ -74,3 +74,16 @@ class OutOfGpuMemory(Exception):
 
     def __str__(self) -> str:
         return f"no {self.requested_bytes} bytes free on the GPU"
+
+
+def check_range(name: str, value: float, bounds: tuple[float, float]) -> None:
+    """Raise InputError if a setting is out of range, bounds included, or NaN."""
+    low, high = bounds
+    if not low <= value <= high:
+        raise InputError(f"{name} is {value}: expected {low} to {high}")
+
+
+def check_intact(subject: str, holds: object, reason: str, path: str | os.PathLike[str]) -> None:
+    """Raise InputError that a subject, such as "database", is damaged, unless a condition holds."""
+    if not holds:
+        raise InputError(f"damaged {subject}: {reason}", path)

@@ -1,8 +1,9 @@
-"""The GPUs that a command requests, and detection of NVIDIA hardware.
+"""The GPUs that a command requests, detection of NVIDIA hardware, and the cores of this process.
 
 This module imports nothing of foldcli, so that `foldcli doctor` starts where a package is hidden.
 """
 
+import os
 from pathlib import Path
 
 _NVIDIA_VENDOR = "0x10de"
@@ -21,6 +22,11 @@ def has_nvidia_hardware() -> bool:
         if vendor == _NVIDIA_VENDOR and kind.startswith("0x03"):
             return True
     return False
+
+
+def available_cores() -> int:
+    """Return the number of cores this process may use, from the scheduler's affinity mask."""
+    return len(os.sched_getaffinity(0))
 
 
 def gpu_numbers(device: str) -> list[int]:

@@ -41,12 +41,12 @@ class CpuEngine:
         for index, query in enumerate(queries):
             scores = gapless_scores(
                 query.profile, targets, settings.threads, progress,
-                query.longest_targets, settings.min_ungapped_score,
+                query.max_target_lengths, settings.min_ungapped_score,
             )  # fmt: skip
             filtered_pairs += len(targets)
             indices = best_targets(
                 scores, settings.max_candidates, settings.min_ungapped_score, targets.lengths,
-                query.longest_targets,
+                query.max_target_lengths,
             )  # fmt: skip
             filtered = FilteredTargets.of_query(indices, scores[indices])
             yield replace(_align_candidates(index, query, indices, request), filtered=filtered)

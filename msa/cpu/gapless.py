@@ -36,16 +36,16 @@ from numba.core.typing.templates import Signature
 from numba.extending import intrinsic
 
 from msa.alphabet import LETTER_BITS, LETTERS, MASK_BIT, X
-from msa.base.jit import kernel
+from msa.base.cpu_kernels.jit import kernel
+from msa.base.cpu_kernels.threads import chunks_of_equal_work, run_in_threads
 from msa.base.progress import Progress
-from msa.base.threads import chunks_of_equal_work, run_in_threads
 from msa.cpu.simd import (
     I64,
     Vectors,
     array_address,
+    lane_count,
     striped_profile,
     vector_bytes,
-    vector_lanes,
     vector_registers,
 )
 from msa.database.sequence_arrays import SequenceArrays
@@ -76,7 +76,7 @@ def _emit_block(
 ) -> ir.Value:
     """Emit the loop over a target's residues for a block of stripes; return the result of `_block`."""
     profile, rows, residues, offset, length, period, repeats, start = arguments
-    v = Vectors(builder, bits, vector_lanes(bits))
+    v = Vectors(builder, bits, lane_count(bits))
     zero, step = ir.Constant(I64, 0), ir.Constant(I64, v.bytes)
     scores = [v.variable(v.constant(v.lowest)) for _ in range(stripes)]
     # the comparisons of one or two stripes would wait for those of the previous residue, in the same masks
@@ -302,7 +302,7 @@ class _StripedProfile:
     @classmethod
     def from_profile(cls, profile: np.ndarray, bits: int) -> "_StripedProfile":
         """Stripe a profile, int16 [length, 32], with scores of 8 or 16 bits."""
-        stripes = -(-(len(profile) + 2) // vector_lanes(bits))
+        stripes = -(-(len(profile) + 2) // lane_count(bits))
         block = min(stripes, _MAX_STRIPES[bits])
         period = stripes * _repeats(bits, block)
         # further stripes at the end, because the last registers of a block pass the last stripe first
@@ -331,7 +331,7 @@ def gapless_scores(
         targets: sequences of the database.
         threads: at least 1.
         progress: called with the number of targets done and of all targets.
-        longest: see `QueryProfile.longest_targets`; ascends. None to score all targets.
+        longest: see `QueryProfile.max_target_lengths`; ascends. None to score all targets.
         min_score: smallest score that passes; only used with `longest`.
 
     Returns:
@@ -375,6 +375,6 @@ def _score_at_width(
             indices[first:end], striped.period, striped.stripes, _MAX_STRIPES[bits], limits, scores,
         )  # fmt: skip
 
-    chunk_residues = max(1, _CHUNK_CELLS // (striped.stripes * vector_lanes(bits)) * 8 // bits)
+    chunk_residues = max(1, _CHUNK_CELLS // (striped.stripes * lane_count(bits)) * 8 // bits)
     chunks = chunks_of_equal_work(targets.lengths[indices], chunk_residues)
     run_in_threads(score_chunk, chunks, threads, progress)

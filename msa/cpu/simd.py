@@ -38,7 +38,7 @@ def vector_bytes() -> int:
     return 64 if "avx512bw" in features else 32 if "avx2" in features else 16
 
 
-def vector_lanes(bits: int) -> int:
+def lane_count(bits: int) -> int:
     """Return the number of integers of some bits in a vector register."""
     return vector_bytes() * 8 // bits
 
@@ -70,7 +70,7 @@ def striped_profile(profile: np.ndarray, bits: int, stripes: int, count: int) ->
     Returns:
         int8, int16 or int32 [letters, count, lanes]; positions after the query's end have the lowest score.
     """
-    lanes, dtype = vector_lanes(bits), np.dtype(f"int{bits}")
+    lanes, dtype = lane_count(bits), np.dtype(f"int{bits}")
     letters = len(LETTERS) if profile.shape[1] == PROFILE_COLUMNS else profile.shape[1]
     padded = np.full((stripes * lanes, letters), np.iinfo(dtype).min, dtype)
     padded[: len(profile)] = profile[:, :letters]

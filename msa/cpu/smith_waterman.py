@@ -38,10 +38,10 @@ from numba.extending import intrinsic
 
 from cuda.alignment import AlignmentPaths
 from msa.alphabet import LETTER_BITS, X
-from msa.base.jit import kernel
+from msa.base.cpu_kernels.jit import kernel
+from msa.base.cpu_kernels.threads import chunks_of_equal_work, run_in_threads
 from msa.base.progress import Progress
-from msa.base.threads import chunks_of_equal_work, run_in_threads
-from msa.cpu.simd import I64, Vectors, array_address, striped_profile, vector_lanes
+from msa.cpu.simd import I64, Vectors, array_address, lane_count, striped_profile
 from msa.database.sequence_arrays import SequenceArrays
 
 _BLOCK_BYTES = 2**20
@@ -75,7 +75,7 @@ def _next_row_typing(typingctx, profile, before, row, deletions, segments, gap_o
         context: BaseContext, builder: ir.IRBuilder, signature: Signature, arguments: list[ir.Value]
     ) -> ir.Value:
         bits = signature.args[1].dtype.bitwidth
-        v = Vectors(builder, bits, vector_lanes(bits))
+        v = Vectors(builder, bits, lane_count(bits))
         q_row, h_before, h_row, d_row = (
             array_address(context, builder, signature.args[k], arguments[k]) for k in range(4)
         )
@@ -297,7 +297,7 @@ def _align_chunk(  # type: ignore[no-untyped-def]
 
 def _striped(profile: np.ndarray, bits: int) -> tuple[np.ndarray, int]:
     """Return the profile in striped order, [letters, segments · lanes], and the number of lanes."""
-    lanes = vector_lanes(bits)
+    lanes = lane_count(bits)
     segments = -(-len(profile) // lanes)
     striped = np.ascontiguousarray(striped_profile(profile, bits, segments, segments))
     return striped.reshape(len(striped), -1), lanes

@@ -19,8 +19,8 @@ from numba.core.typing.templates import Signature
 from numba.extending import intrinsic
 
 from msa.alphabet import LETTER_BITS, LETTERS
-from msa.base.jit import kernel
-from msa.base.threads import run_in_threads
+from msa.base.cpu_kernels.jit import kernel
+from msa.base.cpu_kernels.threads import run_in_threads
 from msa.cpu.simd import I64, Vectors, array_address, has_byte_shuffle, vector_bytes, vector_registers
 from msa.cpu.smith_waterman import align
 from msa.database.sequence_arrays import SequenceArrays

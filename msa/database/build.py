@@ -1,9 +1,7 @@
 """Building of target databases: parse and mask in threads, sort by length, publish when complete."""
 
 import contextlib
-import hashlib
 import importlib.metadata
-import json
 import os
 import platform
 import shutil
@@ -17,19 +15,17 @@ from typing import Any, Literal, Protocol
 import numpy as np
 
 from msa.alphabet import LETTER_BITS, decode, encode
-from msa.base.digests import file_sha256
-from msa.base.errors import InputError, MissingError
+from msa.base.atomic_folders import check_output, publish, temporary_folder
+from msa.base.errors import InputError
+from msa.base.hardware import available_cores
 from msa.base.json_files import to_record
 from msa.base.progress import Progress
-from msa.database.build_files import check_output, publish, temporary_folder
 from msa.database.clusters import ClusterBuilder
-from msa.database.database import TargetDatabase
 from msa.database.length_sort import LengthSorter
 from msa.database.manifest import (
     CLUSTER_FILES,
     FILES,
     MANIFEST,
-    PLAIN_VERSION,
     SPLIT,
     DatabaseFile,
     DatabaseManifest,
@@ -42,18 +38,12 @@ from msa.database.split import split_database
 from msa.io.compression import open_counted
 from msa.io.fasta_blocks import ODDITIES, FastaBlock, ParsedBlock, parse_block, read_blocks
 from msa.io.molecules import PROTEIN, RNA, looks_like_nucleic_acid
-from msa.mmseqs.database import open_mmseqs
-from msa.mmseqs.files import is_mmseqs, list_files
 from msa.mmseqs.records import MmseqsSource
 from msa.profile import matrices
 
 # by the code of a letter
 _IS_BASE = np.isin(np.arange(LETTER_BITS + 1), encode("ACGTUN"))
 _QUANTILES = (0, 0.05, 0.25, 0.5, 0.75, 0.95, 1)
-
-
-def _available_cores() -> int:
-    return len(os.sched_getaffinity(0))
 
 
 @dataclass(frozen=True)
@@ -74,7 +64,7 @@ class BuildSettings:
     clusters: Path | None = None
     parts: int | None = None
     molecule: Literal["protein", "rna"] = PROTEIN
-    threads: int = field(default_factory=_available_cores)
+    threads: int = field(default_factory=available_cores)
     block_bytes: int = 4 << 20
     overwrite: bool = False
 
@@ -320,86 +310,3 @@ def _versions() -> dict[str, str]:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             versions[package] = importlib.metadata.version(package)
     return versions
-
-
-def open_or_build_database(
-    path: str | os.PathLike[str],
-    cache_dir: Path,
-    progress: Progress | None = None,
-    notify: Callable[[str], None] = lambda line: None,
-    molecule: Literal["protein", "rna"] = PROTEIN,
-) -> TargetDatabase:
-    """Open a target database; build it first from a FASTA file or an MMseqs2 database.
-
-    A built database is kept in `cache_dir/databases/KEY` and reused. KEY is a hash of the files' bytes, the
-    settings and the format version, so an edited file gives a new database. Several processes may build at
-    the same time: one database is kept, the others are discarded.
-
-    Args:
-        path: database folder, FASTA file, compressed or not, or name of an MMseqs2 database.
-        cache_dir: folder for built databases.
-        progress: see `build_database`; not called if nothing is built.
-        notify: called with one line before an MMseqs2 database is converted.
-        molecule: see BuildSettings.
-
-    Raises:
-        MissingError: there is no such path.
-        InputError: the path is none of these, or is damaged, or is `-`, which cannot be read twice.
-        OSError: the file cannot be read, or the cache cannot be written.
-    """
-    database = database_path(path, cache_dir, molecule)
-    # asked first, because another process may finish the database after it was not found here
-    source, existed = Path(path), database.exists()
-    try:
-        return TargetDatabase.open(database)
-    except (InputError, MissingError):
-        if database == source:
-            raise
-    settings = BuildSettings(molecule=molecule, overwrite=existed)
-    try:
-        if is_mmseqs(source):
-            notify(f"{source}: converting this MMseqs2 database once, to {database}")
-            build_from_mmseqs(source, database, settings, progress)
-        else:
-            build_database([source], database, settings, progress)
-    except InputError:
-        if existed or not database.exists():
-            raise
-    return TargetDatabase.open(database)
-
-
-def database_path(
-    path: str | os.PathLike[str], cache_dir: Path, molecule: Literal["protein", "rna"] = PROTEIN
-) -> Path:
-    """Return the folder that `open_or_build_database` opens, given the same arguments.
-
-    A folder in the cache may not exist yet.
-
-    Raises:
-        MissingError: there is no such path.
-        InputError: the file cannot be converted, or the path is `-`.
-        OSError: the file cannot be read.
-    """
-    if str(path) == "-":
-        raise InputError("cannot be used as a database; build one with `foldcli createdb -`", "-")
-    source = Path(path)
-    if source.is_dir():
-        return source
-    from_mmseqs = is_mmseqs(source)
-    if not from_mmseqs and not source.exists():
-        raise MissingError(
-            f"{source}: no such database or FASTA file",
-            "Build a database: foldcli createdb sequences.fasta -o DB",
-        )
-    if from_mmseqs:
-        # report an unusable database before all of it is read for the key
-        open_mmseqs(source)
-    files = list_files(source) if from_mmseqs else [source]
-    return Path(cache_dir) / "databases" / _cache_key(files, BuildSettings(molecule=molecule))
-
-
-def _cache_key(files: Sequence[Path], settings: BuildSettings) -> str:
-    masking = asdict(MaskSettings()) if settings.mask else None
-    kind = [] if settings.molecule == PROTEIN else [settings.molecule]
-    identity = [PLAIN_VERSION, masking, *kind, *map(file_sha256, files)]
-    return hashlib.sha256(json.dumps(identity).encode()).hexdigest()

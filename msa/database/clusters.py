@@ -14,8 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
+from msa.base.cpu_kernels.jit import kernel
 from msa.base.errors import InputError
-from msa.base.jit import kernel
 from msa.database.length_sort import LengthSorter
 from msa.database.manifest import CLUSTERS, MEMBERS, ClusterSummary
 from msa.io.compression import open_input

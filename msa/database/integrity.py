@@ -3,13 +3,13 @@
 import hashlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from msa.base.errors import InputError
+from msa.base.errors import InputError, check_intact
 from msa.database.manifest import (
     CLUSTERS,
     HEADER_INDEX,
@@ -33,6 +33,8 @@ _HASH_CHUNK_BYTES = 1 << 22
 _CHECK_THREADS = 4
 # entries that are checked at a time: their temporary arrays fit into a core's cache
 _CHUNK = 1 << 16
+
+_require = partial(check_intact, "database")
 
 
 def check_sequences(arrays: SequenceArrays, manifest: DatabaseManifest, folder: Path) -> None:
@@ -170,12 +172,6 @@ def check_file(array: np.ndarray, sha256: str, path: Path) -> Iterator[int]:
         yield len(piece)
     if digest.hexdigest() != sha256:
         raise InputError("damaged: its SHA-256 differs from the manifest's", path)
-
-
-def _require(holds: Any, reason: str, path: Path) -> None:
-    """Raise InputError unless a condition holds."""
-    if not holds:
-        raise InputError(f"damaged database: {reason}", path)
 
 
 def _spans(*boundaries: int) -> Iterator[tuple[int, int]]:

@@ -18,7 +18,7 @@ import numpy as np
 
 from msa import alphabet
 from msa.base.atomic import errors_name
-from msa.base.jit import kernel
+from msa.base.cpu_kernels.jit import kernel
 from msa.database.manifest import HEADER_INDEX, HEADERS, LENGTHS, OFFSETS, RESIDUES
 from msa.io.fasta_blocks import ParsedBlock
 

@@ -4,13 +4,14 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 import msgspec
 
 from msa import alphabet
-from msa.base.errors import InputError
+from msa.base.errors import InputError, check_intact
 from msa.base.json_files import Count, read_json, to_record
 from msa.database.file_names import CLUSTERS as CLUSTERS
 from msa.database.file_names import MANIFEST as MANIFEST
@@ -44,6 +45,8 @@ _REMARKS = {
     "end_stops": "stop codons ('*') at the end of sequences, removed",
     "lower_case_letters": "lower-case letters, converted to upper case",
 }
+
+_require = partial(check_intact, "manifest")
 
 
 @dataclass(frozen=True)
@@ -261,12 +264,6 @@ def _check_sizes(manifest: DatabaseManifest, path: Path) -> None:
     fits = sequences >= 1 and not padded % 4 and residues <= padded <= residues + 3 * sequences
     counts = f"{sequences} sequences with {residues} residues"
     _require(fits, f"{counts} cannot have {padded} bytes of residues", path)
-
-
-def _require(holds: bool, reason: str, path: Path) -> None:
-    """Raise InputError unless a condition holds."""
-    if not holds:
-        raise InputError(f"damaged manifest: {reason}", path)
 
 
 def part_name(part: int, parts: int) -> str:

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from msa.alphabet import LETTER_BITS, LETTERS, MASK_BIT, STANDARD
-from msa.base.jit import kernel
-from msa.database.vector_lanes import LANE_COUNT, load, splat, total, transpose
+from msa.base.cpu_kernels.jit import kernel
+from msa.base.cpu_kernels.vector_lanes import LANE_COUNT, load, splat, total, transpose
 from msa.profile.gumbel import GUMBEL_TABLES
 from msa.profile.matrices import BLOSUM62, RNA, substitution_matrix
 

@@ -11,8 +11,8 @@ from cuda.alignment import AlignmentPaths
 from msa.database.sequence_arrays import SequenceArrays
 from msa.engines.database_processes import DatabaseProcesses
 from msa.engines.scored_batch import ScoringProcess
+from msa.engines.search_settings import SearchSettings
 from msa.hits.filtered_targets import FilteredTargets
-from msa.hits.search_settings import SearchSettings
 from msa.io.fasta import FastaRecord
 from msa.profile.pssm import QueryProfile
 
@@ -25,8 +25,8 @@ EvalueFunction = Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None
 
 Its arguments are, for each candidate, the index of its query, int64 [n], ascending; the index of its target,
 int64 [n]; its score, int32 [n], half-bits; and the score of the same target against the reversed profile,
-int32 [n], or None for E-values without the correction that needs it. Without `Selection.max_aligned`, those
-up to `Selection.max_evalue` may be 0.
+int32 [n], or None for E-values without the correction that needs it. Without a limit `max_aligned`, those up
+to `SelectionCriteria.max_evalue` may be 0.
 """
 
 
@@ -36,7 +36,7 @@ def evalues_of_passing(passes: np.ndarray) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class Selection:
+class SelectionCriteria:
     """The criteria by which candidates are selected for alignment.
 
     Args:
@@ -46,15 +46,14 @@ class Selection:
             score, then database order); None for no limit.
         reverse: whether E-values are corrected by the scores of the reversed profile, which are computed for
             the candidates that pass without the correction.
-        longest_targets: returns the largest length of a target that may pass, by score, given the index of a
-            query; see `msa.profile.statistics.longest_targets`.
+        max_target_lengths: returns `msa.profile.statistics.max_target_lengths`, given the index of a query.
     """
 
     evalues: EvalueFunction
     max_evalue: float
     max_aligned: int | None = None
     reverse: bool = False
-    longest_targets: Callable[[int], np.ndarray] | None = None
+    max_target_lengths: Callable[[int], np.ndarray] | None = None
 
     def possible(
         self, queries: Sequence[int], owners: np.ndarray, lengths: np.ndarray, scores: np.ndarray
@@ -67,9 +66,9 @@ class Selection:
             lengths: int32 [n], residues of the targets.
             scores: int32 [n], half-bits.
         """
-        if self.longest_targets is None:
+        if self.max_target_lengths is None:
             return np.flatnonzero(scores > 0)
-        longest = np.stack([self.longest_targets(self.original_query(query)) for query in queries])
+        longest = np.stack([self.max_target_lengths(self.original_query(query)) for query in queries])
         entries = owners * longest.shape[1] + np.minimum(scores, longest.shape[1] - 1)
         return np.flatnonzero(lengths <= longest.reshape(-1).take(entries))
 
@@ -129,7 +128,7 @@ class Candidates:
         reversed_scores: int32 [m], scores of the aligned targets against the reversed profile; 0 where not
             computed.
         alignments: [m], alignments of the aligned targets.
-        capped: whether `Selection.max_aligned` limited the number of aligned targets.
+        capped: whether `SelectionCriteria.max_aligned` limited the number of aligned targets.
         filtered: the targets that passed the filter, which come first in `targets`; empty without a filter.
         more_are_ready: whether the candidates of the next query follow at once, so that the caller may wait
             for them; they are of the same batch.
@@ -185,7 +184,7 @@ class EngineRequest:
     targets: SequenceArrays
     settings: SearchSettings
     progress: Callable[[int], None] | None = None
-    selection: Selection | None = None
+    selection: SelectionCriteria | None = None
 
 
 class Aligner(Protocol):
@@ -250,7 +249,7 @@ class Engine(Aligner, Protocol):
 
 
 class EngineWrapper:
-    """A part of an engine that changes what another engine filters; `run` and the rest are the other's."""
+    """A base of engines that wrap another one: subclasses define `run`, and all else is the wrapped one's."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine, self.align, self.prepare = engine, engine.align, engine.prepare

@@ -17,13 +17,13 @@ class QueryStatistics:
         length: residues of the query.
         k: Karlin and Altschul's K of its scores.
         chance_fraction: see `msa.profile.statistics.reversed_excess`.
-        typical_target: see `msa.profile.statistics.length_factors`.
+        reference_length: see `msa.profile.statistics.length_factors`.
     """
 
     length: int
     k: float
     chance_fraction: float
-    typical_target: float
+    reference_length: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +36,7 @@ class PairStatistics:
         query_lengths: int64 [n], residues of the query of each pair.
         k: float64 [n], K of the query's scores.
         chance_fractions: float64 [n]; see QueryStatistics.
-        typical_targets: float64 [n]; see QueryStatistics.
+        reference_lengths: float64 [n]; see QueryStatistics.
         target_lengths: int32 [n], residues.
     """
 
@@ -45,7 +45,7 @@ class PairStatistics:
     query_lengths: np.ndarray
     k: np.ndarray
     chance_fractions: np.ndarray
-    typical_targets: np.ndarray
+    reference_lengths: np.ndarray
     target_lengths: np.ndarray
 
     @classmethod
@@ -67,14 +67,14 @@ class PairStatistics:
             target_lengths: int32 [n].
         """
         lengths = np.array([query.length for query in queries], np.int64)
-        numbers = [(query.k, query.chance_fraction, query.typical_target) for query in queries]
-        k, fractions, typical_targets = np.array(numbers, np.float64).T[:, owners]
-        return cls(parameters, residues, lengths[owners], k, fractions, typical_targets, target_lengths)
+        numbers = [(query.k, query.chance_fraction, query.reference_length) for query in queries]
+        k, fractions, reference_lengths = np.array(numbers, np.float64).T[:, owners]
+        return cls(parameters, residues, lengths[owners], k, fractions, reference_lengths, target_lengths)
 
     @property
     def length_factors(self) -> np.ndarray:
         """The factors of E-values that are due to the lengths of the targets, float64 [n]."""
-        return length_factors(self.target_lengths, self.typical_targets)
+        return length_factors(self.target_lengths, self.reference_lengths)
 
     def evalues(self, scores: np.ndarray) -> np.ndarray:
         """Compute the E-values of scores, int [n], float64 [n]."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from msa.database.database import TargetDatabase
 from msa.engines.pair_statistics import QueryStatistics
-from msa.hits.search_settings import SearchSettings
+from msa.engines.search_settings import SearchSettings
 from msa.profile.pssm import QueryProfile
 
 

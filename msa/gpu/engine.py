@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from msa.base.interpreter import short_switch_interval
+from msa.base.switch_interval import short_switch_interval
 from msa.database.sequence_arrays import SequenceArrays
 from msa.engines.database_processes import DatabaseProcesses
 from msa.engines.engine import Candidates, EngineRequest

@@ -16,11 +16,11 @@ from msa.base.services.service import Service
 from msa.database.database import TargetDatabase
 from msa.database.sequence_arrays import SequenceArrays
 from msa.engines.scored_batch import AlignedBatch, Scores, ScoringRules
+from msa.engines.search_settings import SearchSettings
 from msa.gpu.device.devices import Gpu
 from msa.gpu.worker.interface import BestTargets, GpuSettings
 from msa.gpu.worker.process_start import GpuProcess
 from msa.gpu.worker.worker_process import share_sequences
-from msa.hits.search_settings import SearchSettings
 from msa.profile.pssm import QueryProfile
 
 SendRequest: TypeAlias = Callable[..., "Future[Any]"]

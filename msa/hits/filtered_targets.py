@@ -60,7 +60,7 @@ def best_targets(
         max_targets: maximum number of targets that pass.
         min_score: smallest score that passes.
         lengths: int32 [n], residues of the targets; only used with `longest`.
-        longest: see `QueryProfile.longest_targets`.
+        longest: see `QueryProfile.max_target_lengths`.
 
     Returns:
         int64 [≤ max_targets], target indices by descending score, then by index.

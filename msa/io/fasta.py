@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 from msa.alphabet import NUCLEOTIDE_CODES, TO_NUCLEOTIDES
 from msa.base.errors import InputError
 from msa.io.compression import open_input
-from msa.io.molecules import PROTEIN, declared_molecule, is_annotation, other_molecule
+from msa.io.molecules import PROTEIN, declared_molecule, describe_non_protein, is_annotation
 
 SUPPORTED = (
     "only protein chains are supported, without ligands, nucleic acids or modifications; "
@@ -39,7 +39,7 @@ class FastaRecord:
         stop_codons: number of X in the sequence that were a stop codon (`*`) in the file.
         seeds: seeds that a job file requests; empty without a request.
         cyclic: ("A",) if a job file says that the chain is cyclic, else empty.
-        templates: templates that a job file gives to the chain (`features.assembly.job.OwnTemplate`), in a
+        templates: templates that a job file gives to the chain (`features.assembly.job.JobTemplate`), in a
             tuple of one; None to search for some, and empty if the file does not say.
         location: file and 1-based line, for errors; the line is None if the record is a whole file.
     """
@@ -258,7 +258,7 @@ def make_record(header: str, sequence: str, stop_codons: int, name: str, line: i
     If a chain is empty or a nucleic acid, or the header declares another molecule, it is an
     UnsupportedRecord. The name in a header such as `A|protein` becomes the id, before the whole header.
     """
-    if (molecule := other_molecule(header, sequence)) is not None:
+    if (molecule := describe_non_protein(header, sequence)) is not None:
         return UnsupportedRecord(header, "", molecule, name, line)
     if (declared := declared_molecule(header)) is not None:
         header = f"{'_'.join(declared.name.split())} {header}"

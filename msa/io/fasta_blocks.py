@@ -11,8 +11,8 @@ from typing import BinaryIO
 import numpy as np
 
 from msa import alphabet
+from msa.base.cpu_kernels.jit import kernel
 from msa.base.errors import InputError
-from msa.base.jit import kernel
 from msa.io.fasta import invalid_residue_reason, missing_header_reason
 
 # a hundred times the length of the longest known proteins (titins, about 40,000 residues)

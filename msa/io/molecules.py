@@ -76,7 +76,7 @@ def looks_like_nucleic_acid(sequence: str) -> bool:
     return bases >= _MIN_BASES and sum(counts.values()) >= _MIN_SHARE * len(sequence)
 
 
-def other_molecule(header: str, sequence: str) -> str | None:
+def describe_non_protein(header: str, sequence: str) -> str | None:
     """Return a description of a record, such as "DNA", if it is not a protein; else None.
 
     Args:

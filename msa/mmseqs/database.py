@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
+from msa.base.cpu_kernels.jit import kernel
 from msa.base.errors import InputError
-from msa.base.jit import kernel
 from msa.mmseqs.files import (
     AMINO_ACIDS,
     TEXT,

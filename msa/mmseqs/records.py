@@ -24,7 +24,7 @@ from msa.io.fasta_blocks import MAX_RECORD_BYTES, FastaBlock, ParsedBlock, parse
 from msa.mmseqs.database import FORBIDDEN, Entries, EntryReader, HeaderLookup, open_mmseqs
 from msa.mmseqs.files import PADDED, PADDED_LETTERS, PADDED_MASK, PROFILES, entry_type
 from msa.profile.matrices import BLOSUM62, background
-from msa.profile.pssm import ProfileQuery, profile_from_frequencies
+from msa.profile.pssm import ProfileRecord, profile_from_frequencies
 
 _HEADER_MARK, _LINE_END, _SPACE = ord(">"), ord("\n"), ord(" ")
 
@@ -148,7 +148,7 @@ def read_mmseqs_queries(
         matrix: used for profiles; see `profile_from_frequencies`.
 
     Returns:
-        FastaRecord for a sequence, ProfileQuery for a profile.
+        FastaRecord for a sequence, ProfileRecord for a profile.
 
     Raises:
         InputError: the database holds neither, or is incomplete, truncated or damaged; names file and key.
@@ -186,7 +186,7 @@ def _profile_queries(name: str, comp_bias_corr: bool, matrix: str) -> Iterator[F
             frequencies = _frequencies(positions[:, :_SCORES])
             profile = profile_from_frequencies(frequencies, comp_bias_corr, matrix)
             text = clean_header(header.decode("utf-8", "replace"))
-            yield ProfileQuery(text, sequence, profile, f"an entry of {name}", location=(name, None))
+            yield ProfileRecord(text, sequence, profile, f"an entry of {name}", location=(name, None))
 
 
 def _read_entry(reader: EntryReader, entry: Entries, table: np.ndarray) -> np.ndarray:

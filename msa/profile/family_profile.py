@@ -10,7 +10,7 @@ predicts them from the residues observed around the position.
 import numpy as np
 
 from msa.alphabet import GAP, NUCLEOTIDES_AS_STANDARD, STANDARD
-from msa.base.jit import kernel
+from msa.base.cpu_kernels.jit import kernel
 from msa.profile.context import family_context_frequencies
 from msa.profile.gumbel import GUMBEL_TABLES
 from msa.profile.matrices import BLOSUM62, CONTEXT, RNA, background, substitution_matrix

@@ -46,18 +46,18 @@ class QueryProfile:
         codes: uint8 [length ≥ 1], letter codes.
         profile: int16 [length, 32], scores in half-bits; column = letter code.
         is_uncorrected: the profile is that of the sequence, without correction for composition.
-        longest_targets: int32 [n ≥ 1], residues of the longest target that passes the gapless filter, by
+        max_target_lengths: int32 [n ≥ 1], residues of the longest target that passes the gapless filter, by
             gapless score; the last number applies to all higher scores, too. None if there is no such limit.
     """
 
     codes: np.ndarray
     profile: np.ndarray
     is_uncorrected: bool = False
-    longest_targets: np.ndarray | None = None
+    max_target_lengths: np.ndarray | None = None
 
 
 @dataclass(frozen=True, eq=False)
-class ProfileQuery(FastaRecord):
+class ProfileRecord(FastaRecord):
     """A query with its own profile, which is used instead of one computed from its sequence.
 
     Attributes:

@@ -13,10 +13,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from msa.profile.compiled_statistics import fill_evalues, start_positions
+from msa.base.cpu_kernels.jit import kernel
 from msa.profile.gumbel import GUMBEL_TABLES, GumbelParameters
 
 _LN2 = math.log(2.0)
+_ROOT_OF_2, _ROOT_OF_2_PI = math.sqrt(2.0), math.sqrt(2.0 * math.pi)
 
 CHANCE_FRACTION = 0.2
 """Fraction of chance pairs whose reversed-profile score exceeds the threshold of the correction."""
@@ -27,10 +28,10 @@ in five chance pairs."""
 _ROUNDING = 1 - 1e-9
 """Factor that makes lower bounds of E-values smaller than their rounding errors."""
 MAX_TABULATED_SCORE = 255
-"""Largest score in the result of `longest_targets`; hardly any threshold requires more."""
+"""Largest score in the result of `max_target_lengths`; hardly any threshold requires more."""
 _ANY_LENGTH = 2**31
 _TABULATED_LENGTHS = np.unique(np.ceil(2.0 ** np.arange(0.0, 17.0, 0.25)).astype(np.int64))
-"""Lengths of targets between which `longest_targets` chooses."""
+"""Lengths of targets between which `max_target_lengths` chooses."""
 
 _GAPLESS_K = 0.134
 """K of gapless scores: NCBI BLAST's for BLOSUM62. That of other matrices is similar."""
@@ -76,6 +77,41 @@ def evalues(
         (p.lambda_, p.a, p.b, p.alpha, p.beta, p.sigma, p.tau), expected,
     )  # fmt: skip
     return expected
+
+
+@kernel
+def fill_evalues(scores, query_lengths, target_lengths, k, residues, parameters, expected):  # type: ignore[no-untyped-def]
+    """Write E-values to `expected`; see `msa.profile.statistics.evalues`.
+
+    Args:
+        scores: int64 [n], raw scores.
+        query_lengths: int64 [n], residues.
+        target_lengths: int64 [n], residues.
+        k: float64 [n], K.
+        residues: residues of the database.
+        parameters: λ, a, b, α, β, σ, τ.
+        expected: float64 [n], written.
+    """
+    lambda_, a, b, alpha, beta, sigma, tau = parameters
+    for i in range(len(scores)):
+        score = scores[i]
+        mean_length = a * score + b
+        deviation = math.sqrt(max(2.0 * alpha / lambda_, alpha * score + beta))
+        covariance = max(2.0 * sigma / lambda_, sigma * score + tau)
+        query_starts, query_fits = start_positions(query_lengths[i], mean_length, deviation)
+        target_starts, target_fits = start_positions(target_lengths[i], mean_length, deviation)
+        area = query_starts * target_starts + covariance * query_fits * target_fits
+        expected[i] = area * k[i] * math.exp(-lambda_ * score) * residues / target_lengths[i]
+
+
+@kernel
+def start_positions(length, mean_length, deviation):  # type: ignore[no-untyped-def]
+    """Return the expected number of start positions, and the probability that the alignment fits."""
+    free = length - mean_length
+    z = free / deviation
+    fits = 0.5 * math.erfc(-z / _ROOT_OF_2)
+    density = math.exp(-0.5 * z * z) / _ROOT_OF_2_PI
+    return free * fits + deviation * density, fits
 
 
 def corrected_scores(
@@ -143,54 +179,50 @@ def reversed_excess(
     return excess
 
 
-def length_factors(target_lengths: np.ndarray, typical_targets: float | np.ndarray) -> np.ndarray:
+def length_factors(target_lengths: np.ndarray, reference_lengths: float | np.ndarray) -> np.ndarray:
     """Return the factors that let E-values count targets rather than residues.
 
     Without them, each residue of a database is equally likely to be found by chance; with them, each target.
 
     Args:
         target_lengths: int [n], residues.
-        typical_targets: residues of a target whose factor is 1, or float64 [n]; infinite for no factors.
+        reference_lengths: residues of a target whose factor is 1, or float64 [n]; infinite for no factors.
 
     Returns:
         float64 [n], > 0.
     """
     # a truncated database file reads as zeros
     lengths = np.maximum(target_lengths, 1)
-    return np.where(np.isinf(typical_targets), 1.0, lengths / typical_targets)
+    return np.where(np.isinf(reference_lengths), 1.0, lengths / reference_lengths)
 
 
-def longest_targets(
+def max_target_lengths(
     query_length: int,
     database_residues: int,
     parameters: GumbelParameters,
     max_evalue: float,
-    typical_target: float = math.inf,
+    reference_length: float = math.inf,
 ) -> np.ndarray:
-    """Return how long a target may be that reaches a score by chance less often than a limit.
+    """Return upper bounds of the length of a target whose E-value for a score is within a limit.
 
-    The longer a target, the larger the E-value of a score. `typical_target` is that of `length_factors`.
+    The longer a target, the larger the E-value of a score. `reference_length` is that of `length_factors`.
 
     Returns:
-        int64 [MAX_TABULATED_SCORE + 1], by score: longer targets have larger E-values, shorter ones may have.
-        The last number applies to all higher scores, too.
+        int64 [MAX_TABULATED_SCORE + 1], by score; the last number applies to all higher scores, too.
     """
-    p, scores, table = (
-        parameters,
-        np.arange(MAX_TABULATED_SCORE + 1),
-        _start_bounds(replace(parameters, k=1.0)),
-    )
+    p, scores = parameters, np.arange(MAX_TABULATED_SCORE + 1)
+    table = _start_bounds(replace(parameters, k=1.0))
     query_starts = table.in_query(query_length)
     factors = _ROUNDING * query_starts * p.k * np.exp(-p.lambda_ * scores) * database_residues
-    shares = table.target_shares * length_factors(_TABULATED_LENGTHS, typical_target)
+    shares = table.target_shares * length_factors(_TABULATED_LENGTHS, reference_length)
     exceeding = factors[:, None] * shares > max_evalue
     lengths = np.where(exceeding.any(axis=1), _TABULATED_LENGTHS[exceeding.argmax(axis=1)] - 1, _ANY_LENGTH)
     lengths[-1] = _ANY_LENGTH
     return lengths
 
 
-def longest_filtered(query_length: int, targets: int, matrix: str, of_family: bool) -> np.ndarray:
-    """Return how long a target with a gapless score may be to pass the filter.
+def max_filtered_lengths(query_length: int, targets: int, matrix: str, of_family: bool) -> np.ndarray:
+    """Return the length up to which a target with a gapless score passes the filter.
 
     Long targets reach higher scores by chance than short ones: a target of n residues reaches score s with a
     query of m with probability K m n exp(−λ s) (Karlin and Altschul, PNAS 87:2264, 1990). Those whose score
@@ -206,7 +238,7 @@ def longest_filtered(query_length: int, targets: int, matrix: str, of_family: bo
         of_family: whether the query is the profile of a family.
 
     Returns:
-        int32 [MAX_TABULATED_SCORE + 1], see `QueryProfile.longest_targets`.
+        int32 [MAX_TABULATED_SCORE + 1], see `QueryProfile.max_target_lengths`.
     """
     factor = _FAMILY_FACTOR if of_family else 1.0
     chance_targets = factor * max(_CHANCE_TARGETS, _CHANCE_TARGETS_PER_RESIDUE * query_length)
@@ -228,30 +260,30 @@ class _StartBounds:
 
     Args:
         starts: float64 [scores, tabulated lengths], numbers for sequences of these lengths.
-        fits: float64 [scores, tabulated lengths], their slopes, which are probabilities.
+        slopes: float64 [scores, tabulated lengths], their slopes, which are probabilities.
         target_shares: float64 [scores, tabulated lengths], bounds for targets of at least each length, as a
             share of the target's residues; increase along rows.
     """
 
     starts: np.ndarray
-    fits: np.ndarray
+    slopes: np.ndarray
     target_shares: np.ndarray
 
     def in_query(self, length: int) -> np.ndarray:
         """Return bounds for a sequence, float64 [scores]."""
         column = int(np.searchsorted(_TABULATED_LENGTHS, length, "right")) - 1
         # the number is a convex function of the length, and thus above its tangents
-        return self.starts[:, column] + self.fits[:, column] * (length - _TABULATED_LENGTHS[column])
+        return self.starts[:, column] + self.slopes[:, column] * (length - _TABULATED_LENGTHS[column])
 
 
 @functools.lru_cache(8)
 def _start_bounds(parameters: GumbelParameters) -> _StartBounds:
     lengths, scores = _TABULATED_LENGTHS, np.arange(MAX_TABULATED_SCORE + 1)
     means, deviations = (each[:, None] for each in _alignment_lengths(scores, parameters))
-    starts, fits = (_ROUNDING * each for each in np.vectorize(start_positions)(lengths, means, deviations))
+    starts, slopes = (_ROUNDING * each for each in np.vectorize(start_positions)(lengths, means, deviations))
     # start positions increase with the length, up to the next of which a bound applies
     shares = np.concatenate([starts[:, :-1] / lengths[1:], 1.0 - means / lengths[-1]], axis=1)
-    return _StartBounds(starts, fits, np.minimum.accumulate(shares[:, ::-1], axis=1)[:, ::-1])
+    return _StartBounds(starts, slopes, np.minimum.accumulate(shares[:, ::-1], axis=1)[:, ::-1])
 
 
 def _for_each(value: float | np.ndarray, count: int, dtype: type) -> np.ndarray:
@@ -269,6 +301,6 @@ def _alignment_lengths(scores: np.ndarray, parameters: GumbelParameters) -> tupl
     return p.a * scores + p.b, deviations
 
 
-def map_numbers(function: Callable[[float], float], arguments: np.ndarray) -> np.ndarray:
+def apply_elementwise(function: Callable[[float], float], arguments: np.ndarray) -> np.ndarray:
     """Apply a function of Python's math module, which calls the C library, to each number."""
     return np.array(list(map(function, arguments.tolist())))

@@ -28,7 +28,7 @@ class ClusterExpandingEngine(EngineWrapper):
         """Filter and align the representatives, then align the other members of the clusters that were found.
 
         Progress counts cluster members as if they were filtered together with their representatives.
-        `Selection.max_aligned` limits the representatives only.
+        `SelectionCriteria.max_aligned` limits the representatives only.
         """
         pending_queries: deque[QueryProfile] = deque()
         representative_candidates: deque[Candidates] = deque()

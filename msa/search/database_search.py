@@ -14,8 +14,8 @@ from msa.base.errors import InputError
 from msa.base.progress import Progress
 from msa.database.database import TargetDatabase
 from msa.engines.engine import Engine, ProfileCallback
+from msa.engines.search_settings import SearchSettings
 from msa.hits.hits import Hits
-from msa.hits.search_settings import SearchSettings
 from msa.io.fasta import FastaRecord, UnsupportedRecord
 from msa.search.cluster_expansion import ClusterExpandingEngine
 from msa.search.families.builder import update_in_process
@@ -66,7 +66,7 @@ def search_many(
     """Search with many queries; an engine on a GPU processes them in batches.
 
     Args:
-        queries: at least 2 residues each, letters A–Z; a ProfileQuery is searched with its own profile.
+        queries: at least 2 residues each, letters A–Z; a ProfileRecord is searched with its own profile.
         database: see `search`.
         settings: see `search`.
         engine: see `search`.

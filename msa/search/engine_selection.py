@@ -9,8 +9,8 @@ from msa.base.hardware import gpu_numbers, has_nvidia_hardware
 from msa.base.progress import CompileProgress
 from msa.database.sequence_arrays import SequenceArrays
 from msa.engines.engine import Engine
+from msa.gpu.device.cuda_context import open_in_background
 from msa.gpu.device.devices import GpuUnavailable, find_gpu
-from msa.gpu.device.opening import open_in_background
 from msa.gpu.engine import GpuEngine
 from msa.gpu.group import GpuWorker
 from msa.gpu.remote_worker import RemoteScoring, start_remote_workers

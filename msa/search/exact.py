@@ -14,12 +14,12 @@ from msa.alphabet import LETTER_BITS, STANDARD, X, encode
 from msa.base.errors import InputError
 from msa.base.progress import Progress
 from msa.database.database import TargetDatabase
+from msa.engines.search_settings import SearchSettings
 from msa.hits.hits import Hits
-from msa.hits.search_settings import SearchSettings
 from msa.io.fasta import FastaRecord
 from msa.profile.gumbel import gumbel_parameters
 from msa.profile.matrices import background, substitution_matrix
-from msa.profile.pssm import ProfileQuery
+from msa.profile.pssm import ProfileRecord
 from msa.profile.statistics import bit_scores
 from msa.search.database_search import apply_thresholds, check_query
 
@@ -55,7 +55,7 @@ def exact_search(
     codes = []
     for query in queries:
         check_query(query)
-        if isinstance(query, ProfileQuery):
+        if isinstance(query, ProfileRecord):
             raise InputError(f"query {query.id!r} is a profile: an exact search takes sequences")
         codes.append(encode(query.sequence))
     found = _find(codes, database, progress)

@@ -12,10 +12,10 @@ from queue import SimpleQueue
 
 from msa.database.database import TargetDatabase
 from msa.engines.engine import Engine, ProfileCallback
+from msa.engines.search_settings import SearchSettings
 from msa.hits.hits import Hits, QueryHits
-from msa.hits.search_settings import SearchSettings
 from msa.io.fasta import FastaRecord
-from msa.profile.pssm import ProfileQuery, QueryProfile
+from msa.profile.pssm import ProfileRecord, QueryProfile
 from msa.search.families.builder import FamilyBuilder, update_in_process
 from msa.search.families.family import ProfileFamily, initial_profile
 from msa.search.profile_search import ProfileSearch
@@ -181,7 +181,7 @@ class _Iterations:
         from_profile = {
             k: pool.submit(search.family_builder.from_profile, query)
             for k, query in enumerate(queries)
-            if isinstance(query, ProfileQuery) and query.of_family
+            if isinstance(query, ProfileRecord) and query.of_family
         }
         # by query index: queries with a family
         self._families: dict[int, ProfileFamily] = {k: family.result() for k, family in from_profile.items()}
@@ -311,7 +311,7 @@ def in_order_of_completion(started: Sequence[_Update], others: Iterable[_Update]
         num_others = thread.submit(start_others)
         num_others.add_done_callback(lambda done: completed.put(None))
         remaining, all_started = len(started), False
-        # negative as long as tasks are completed of which the number is not known
+        # negative while more tasks are completed than are known to have started
         while remaining or not all_started:
             found = completed.get()
             if found is None:

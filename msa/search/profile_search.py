@@ -14,19 +14,19 @@ from msa.engines.engine import (
     Candidates,
     Engine,
     EngineRequest,
-    Selection,
+    SelectionCriteria,
     all_alignments,
 )
 from msa.engines.pair_statistics import PairStatistics, QueryStatistics
 from msa.engines.scored_batch import AlignedBatch, Scores, ScoringRules
+from msa.engines.search_settings import SearchSettings
 from msa.hits.hits import Hits, QueryHits
-from msa.hits.search_settings import SearchSettings
 from msa.io.molecules import PROTEIN
 from msa.profile.pssm import QueryProfile
-from msa.profile.statistics import CHANCE_FRACTION, bit_scores, longest_filtered, longest_targets
+from msa.profile.statistics import CHANCE_FRACTION, bit_scores, max_filtered_lengths, max_target_lengths
 from msa.search.families.family import ProfileFamily
 from msa.search.scoring.candidate_scorer import CandidateScorer, profile_parameters, profile_settings
-from msa.search.scoring.composition import SEQUENCE_CHANCE_FRACTION, SEQUENCE_K_FACTOR, typical_target
+from msa.search.scoring.composition import SEQUENCE_CHANCE_FRACTION, SEQUENCE_K_FACTOR, reference_length
 from msa.search.scoring.further_alignments import MAX_EVALUE
 from msa.search.windows import best_hits
 
@@ -34,9 +34,8 @@ _BATCH_CANDIDATES = 2**16
 """Number of aligned candidates from which a batch of queries is scored, although more are ready."""
 
 _BATCHES_AHEAD, _BATCHES_AHEAD_IN_PROCESS = 3, 5
-"""Number of batches that are scored while an earlier one is, if GPUs align: further alignments of a batch
-take about as long as its filter, and mostly wait for the GPU. The second number is for batches that another
-process scores, which does not delay this one."""
+"""Number of batches that are scored ahead of the caller if GPUs align, in this process or in another one.
+Further alignments of a batch take about as long as its filter, and mostly wait for the GPU."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,8 +78,8 @@ class ProfileSearch:
         self._scorer = CandidateScorer(database, self._rules, engine)
         # further alignments may lower the E-value of candidates
         self._max_candidate_evalue = max(max_evalue, MAX_EVALUE) if self._corrects_alignments else max_evalue
-        # identity and coverage are known only after the alignment, so that candidates which fail these
-        # thresholds would take the place of others; so is the composition of the aligned regions
+        # identity, coverage and the composition of the aligned regions are known only after the alignment;
+        # candidates that fail these thresholds would take the place of others
         self._limits_early = not (settings.has_thresholds or self._corrects_alignments)
         # statistics of the queries that the engine has taken so far
         self._queries: list[QueryStatistics] = []
@@ -97,12 +96,12 @@ class ProfileSearch:
             progress: called with the number of query–target pairs that have been filtered.
         """
         settings = self._settings
-        selection = Selection(
+        selection = SelectionCriteria(
             self._candidate_evalues,
             self._max_candidate_evalue,
             settings.max_seqs if self._limits_early else None,
             settings.comp_bias_corr,
-            self._longest_targets,
+            self._max_target_lengths,
         )
         request = EngineRequest(self._targets, settings, progress, selection)
         batches = self._batches(self._engine.run(self._take(profiles), request))
@@ -112,7 +111,7 @@ class ProfileSearch:
                 yield self._hits(batch, scores, k)
 
     def _scored_ahead(self, batches: Iterable[_Batch]) -> Iterator[tuple[_Batch, Scores]]:
-        """Score batches ahead of the caller, which need not wait for others to get the first."""
+        """Score batches ahead of the caller, and yield the first as soon as it is scored."""
         process, threads = self._engine.scoring_process, ThreadPoolExecutor(_BATCHES_AHEAD, "scores")
         if not self._database.can_reopen:
             process = None
@@ -139,7 +138,7 @@ class ProfileSearch:
         count = 0
         for query, candidates in enumerate(found):
             batch.append((query, candidates))
-            # several queries take little longer than one, and on GPUs, so do their further alignments
+            # several queries are scored, and on GPUs also aligned further, in little more time than one
             count += len(candidates.aligned)
             if candidates.more_are_ready and count < _BATCH_CANDIDATES:
                 continue
@@ -169,20 +168,20 @@ class ProfileSearch:
             profile, k_factor = (
                 (each.profile, each.k_factor) if isinstance(each, ProfileFamily) else (each, 1.0)
             )
-            fraction, typical = CHANCE_FRACTION, math.inf
+            fraction, reference = CHANCE_FRACTION, math.inf
             # a saved profile may have been corrected already
             if self._corrects_alignments and profile.is_uncorrected:
                 fraction = SEQUENCE_CHANCE_FRACTION
                 if settings.molecule == PROTEIN:
-                    typical = typical_target(len(profile.codes), self._database, settings.matrix)
+                    reference = reference_length(len(profile.codes), self._database, settings.matrix)
                     k_factor = SEQUENCE_K_FACTOR
                 self._uncorrected[len(self._queries)] = profile
             k, length = self._base.k * k_factor, len(profile.codes)
-            self._queries.append(QueryStatistics(length, k, fraction, typical))
-            longest = longest_filtered(
+            self._queries.append(QueryStatistics(length, k, fraction, reference))
+            longest = max_filtered_lengths(
                 length, self._database.total_representatives, settings.matrix, self._rules.of_families
             )
-            yield replace(profile, longest_targets=longest)
+            yield replace(profile, max_target_lengths=longest)
 
     def _pairs(self, queries: np.ndarray, targets: np.ndarray) -> PairStatistics:
         """Return the statistics of pairs of a query and a target.
@@ -201,17 +200,17 @@ class ProfileSearch:
         scores: np.ndarray,
         reversed_scores: np.ndarray | None = None,
     ) -> np.ndarray:
-        """Return the E-values of candidates that are not aligned yet; see `Selection`."""
+        """Return the E-values of candidates that are not aligned yet; see `SelectionCriteria`."""
         pairs = self._pairs(queries, targets)
         if reversed_scores is not None:
             scores = np.maximum(scores.astype(np.int64) - pairs.reversed_excess(reversed_scores), 0)
         return pairs.evalues(scores)
 
-    def _longest_targets(self, query: int) -> np.ndarray:
+    def _max_target_lengths(self, query: int) -> np.ndarray:
         statistics, residues = self._queries[query], self._database.total_residues
         parameters = replace(self._base, k=statistics.k)
-        limit, typical = self._max_candidate_evalue, statistics.typical_target
-        return longest_targets(statistics.length, residues, parameters, limit, typical)
+        limit, reference = self._max_candidate_evalue, statistics.reference_length
+        return max_target_lengths(statistics.length, residues, parameters, limit, reference)
 
     def _hits(self, batch: _Batch, scores: Scores, k: int) -> QueryHits:
         """Return the hits among the aligned candidates of query `k` of a batch, best first."""
@@ -219,7 +218,7 @@ class ProfileSearch:
         rows = slice(aligned.ends[k] - len(candidates.aligned), aligned.ends[k])
         targets, raw, excess = aligned.targets[rows], aligned.raw_scores[rows], scores.excess[rows]
         hit_evalues, settings, statistics = scores.evalues[rows], self._settings, self._queries[query]
-        # not needed any more, and there may be very many queries
+        # there may be very many queries
         self._uncorrected.pop(query, None)
         kept, capped = np.arange(len(targets)), candidates.capped
         if self._corrects_alignments:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from msa.engines.engine import Candidates, Engine, EngineRequest, EngineWrapper, Selection
+from msa.engines.engine import Candidates, Engine, EngineRequest, EngineWrapper, SelectionCriteria
 from msa.hits.filtered_targets import FilteredTargets
 from msa.profile.pssm import QueryProfile
 
@@ -77,17 +77,17 @@ class _Origin:
 
 
 @dataclass(frozen=True)
-class _OriginalSelection(Selection):
+class _OriginalCriteria(SelectionCriteria):
     """A selection for queries and windows that does not limit the number of candidates of long queries."""
 
     origins: Sequence[_Origin] = ()
 
     def original_query(self, query: int) -> int:
-        """See Selection; E-values of windows are computed with the length of the whole query."""
+        """See SelectionCriteria; E-values of windows are computed with the length of the whole query."""
         return self.origins[query].index
 
     def limit_of(self, query: int) -> int | None:
-        """See Selection."""
+        """See SelectionCriteria."""
         return None if self.origins[query].windows else self.max_aligned
 
 
@@ -96,7 +96,7 @@ class WindowedEngine(EngineWrapper):
 
     Each window is searched with its part of the query's profile. The targets whose alignments to a window
     pass are aligned to the whole query, as are those that the whole query finds; `best_hits` then applies
-    `Selection.max_aligned`. Implements msa.engines.engine.Engine.
+    `SelectionCriteria.max_aligned`. Implements msa.engines.engine.Engine.
 
     Args:
         engine: filters and aligns.
@@ -130,7 +130,9 @@ class WindowedEngine(EngineWrapper):
                 for start in starts:
                     window = slice(start, start + WINDOW)
                     yield QueryProfile(
-                        query.codes[window], query.profile[window], longest_targets=query.longest_targets
+                        query.codes[window],
+                        query.profile[window],
+                        max_target_lengths=query.max_target_lengths,
                     )
 
         inner_request = replace(
@@ -195,11 +197,13 @@ def _passes(candidates: Candidates) -> np.ndarray:
     return np.isin(np.arange(len(candidates.filtered.targets)), candidates.aligned)
 
 
-def _with_origins(selection: Selection | None, origins: Sequence[_Origin]) -> Selection | None:
+def _with_origins(
+    selection: SelectionCriteria | None, origins: Sequence[_Origin]
+) -> SelectionCriteria | None:
     """Return the selection for queries of the wrapped engine; `origins` may grow."""
     if selection is None:
         return None
-    return _OriginalSelection(**vars(selection), origins=origins)
+    return _OriginalCriteria(**vars(selection), origins=origins)
 
 
 def _scaled_progress(

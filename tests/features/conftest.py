@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from features.alphafold2.sampling import PhiloxDraws
+from features.alphafold2.random_draws import PhiloxDraws
 
 DATA = Path(__file__).parent / "data"
 

@@ -57,7 +57,7 @@ from msa.database.manifest import (
     RESIDUES,
     split_folders,
 )
-from msa.hits.search_settings import SearchSettings
+from msa.engines.search_settings import SearchSettings
 from msa.io.fasta import FastaRecord, read_fasta
 
 SITUATIONS = {"checked": 45, "old": 15, "large": 15, "forged": 20, "in use": 5}

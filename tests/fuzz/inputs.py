@@ -25,7 +25,7 @@ import torch
 
 from benchmarks.random_parameters import random_parameters
 from features.alphafold2.deterministic import make_features
-from features.alphafold3.inputs import Settings, build_sample
+from features.alphafold3.inputs import InputSettings, build_sample
 from features.alphafold3.samples import read_sample, sample_key, write_sample
 from features.assembly.job import Ligand, MoleculeJob, Polymer
 from features.cache.cache import FeatureCache
@@ -177,8 +177,8 @@ def _sample_entry(folder: Path) -> bytes:
     """Return cached inputs of the all-atom network."""
     polymer = Polymer(MoleculeKind.PROTEIN, "MKV", ("A",), alignment=parse_alignment(b">q\nMKV\n>a\nMaR-\n"))
     job = MoleculeJob("job", (polymer, Ligand(("B",), ("GOL",))))
-    key = sample_key(job, Settings())
-    return write_sample(folder / "cache", key, job, build_sample(job, Settings())).read_bytes()
+    key = sample_key(job, InputSettings())
+    return write_sample(folder / "cache", key, job, build_sample(job, InputSettings())).read_bytes()
 
 
 def template_kinds(folder: Path) -> list[Kind]:

@@ -29,14 +29,14 @@ from msa.alignments.m8 import COLUMNS, write_m8
 from msa.alphabet import encode
 from msa.base.errors import InputError
 from msa.database.sequence_arrays import SequenceArrays
+from msa.engines.search_settings import SearchSettings
 from msa.hits.filtered_targets import FilteredTargets
 from msa.hits.hits import Hits, StoredSequences
-from msa.hits.search_settings import SearchSettings
 from msa.io.compression import read_bytes
 from msa.io.fasta import FastaRecord
+from msa.profile.profile_archive import ProfileWriter
 from msa.profile.pssm import QueryProfile
-from msa.profile.saved import ProfileWriter
-from msa.search.split.files import PartHitsFile, PartHitsWriter
+from msa.search.split.hit_files import PartHitsFile, PartHitsWriter
 from msa.search.split.merge import PartHits, merge_hits
 from tests.fuzz.fuzzing import Kind
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from foldcli.inputs.shard import Shard
 from foldcli.outputs.done import DoneRecord, StageCost
+from foldcli.outputs.facts import Facts, SearchFacts
 from foldcli.outputs.layout import TargetFiles, unranked_name
 from foldcli.outputs.model_files import ModelResult, read_staged_results
 from foldcli.outputs.summary import RunSummary
@@ -27,7 +28,7 @@ def record_kinds(folder: Path) -> list[Kind]:
     """Return the kinds of records of finished and unfinished work, and the files that the report reads."""
     finished = write_result(folder / "t", "t")
     result = ModelResult(TAG, 90.0, 0.8, 3, 1.5, "0" * 64, iptm=0.5)
-    facts = {"residues": 40, "alignment_rows": 3, "search": {"hits": 2}}
+    facts = Facts(residues=40, alignment_rows=3, search=SearchFacts(hits=2))
     settings = {"query": GB1, "header": "t of GB1", "predict": {"num_recycle": 3}}
     costs = [StageCost("predict", 1.5, 9)]
     record = DoneRecord("t", "0" * 64, settings, "auto", [result], costs, ["a warning"], facts)

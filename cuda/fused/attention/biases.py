@@ -1,4 +1,4 @@
-"""Triton kernels that prepare a pair bias: with the mask of keys, for gradients, or for `hopper_core`."""
+"""The Triton kernel that prepares a pair bias and the mask of keys for `hopper_core`."""
 
 import math
 
@@ -11,8 +11,7 @@ from cuda.fused.attention.triton_core import MASK_PENALTY
 
 LOG2_E = tl.constexpr(math.log2(math.e))
 # positions of a program
-QUERIES, KEYS = 16, 128
-RELATIVE_QUERIES, RELATIVE_KEYS = 4, 512
+QUERIES, KEYS = 4, 512
 
 
 @triton.jit
@@ -25,61 +24,6 @@ def load_masked(bias, bias_query, bias_key, mask, mask_position, query, key, len
         keep = tl.load(mask + key * mask_position, mask=key < length, other=1.0).to(tl.float32)
         value += ((keep - 1.0) * MASK_PENALTY)[None, :]
     return value
-
-
-@triton.jit(do_not_specialize=["length"])
-def mask_bias(
-    bias, bias_batch, bias_head, bias_query, bias_key, mask, mask_position, masked, transposed, length,
-    HEADS: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr,
-):  # fmt: skip
-    """Write the bias [S, H, L, L or more] plus the penalty of a mask [L], for QUERIES queries.
-
-    masked is [S, H, L, L], transposed the same with queries last. These and the mask may be None.
-    """
-    group = tl.program_id(1)
-    query = tl.program_id(0) * QUERIES + tl.arange(0, QUERIES)
-    real_query = (query < length)[:, None]
-    bias += (group // HEADS).to(tl.int64) * bias_batch + (group % HEADS).to(tl.int64) * bias_head
-    row = group.to(tl.int64) * length
-    for first in range(0, length, KEYS):
-        key = first + tl.arange(0, KEYS)
-        real = real_query & (key < length)[None, :]
-        value = load_masked(bias, bias_query, bias_key, mask, mask_position, query, key, length)
-        value = value.to(bias.dtype.element_ty)
-        if masked is not None:
-            tl.store(masked + (row + query)[:, None] * length + key[None, :], value, mask=real)
-        if transposed is not None:
-            tl.store(transposed + (row + key)[:, None] * length + query[None, :], value.T, mask=real.T)
-
-
-def masked_and_transposed(
-    pair_bias: torch.Tensor, mask: torch.Tensor | None, transpose: bool
-) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Return the bias [S, H, L, L] plus the penalty of a mask, contiguous, and the same with queries last.
-
-    Args:
-        pair_bias: [S, H, L, L].
-        mask: [M, L], the same for all rows, or None.
-        transpose: whether the second is wanted.
-    """
-    keep = mask is None and pair_bias.is_contiguous()
-    masked = pair_bias if keep else torch.empty_like(pair_bias, memory_format=torch.contiguous_format)
-    transposed = torch.empty_like(masked) if transpose else None
-    if transpose or not keep:
-        batch, heads, length, _ = pair_bias.shape
-        mask_bias[(triton.cdiv(length, QUERIES), batch * heads)](
-            pair_bias,
-            *pair_bias.stride(),
-            mask,
-            0 if mask is None else mask.stride(1),
-            None if keep else masked,
-            transposed,
-            length,
-            HEADS=heads,
-            QUERIES=QUERIES,
-            KEYS=KEYS,
-        )
-    return masked, transposed
 
 
 @triton.jit(do_not_specialize=["length", "padded"])
@@ -128,7 +72,7 @@ def relative_bias(pair_bias: torch.Tensor, mask: torch.Tensor | None) -> tuple[t
     heads, length, _ = pair_bias.shape
     relative = pair_bias.new_empty(heads, length, padded_keys(length), dtype=torch.float16)
     maxima = pair_bias.new_empty(heads, length, dtype=torch.float32)
-    relate_bias[(triton.cdiv(length, RELATIVE_QUERIES), heads)](
+    relate_bias[(triton.cdiv(length, QUERIES), heads)](
         pair_bias,
         *pair_bias.stride(),
         mask,
@@ -137,7 +81,7 @@ def relative_bias(pair_bias: torch.Tensor, mask: torch.Tensor | None) -> tuple[t
         maxima,
         length,
         relative.shape[-1],
-        QUERIES=RELATIVE_QUERIES,
-        KEYS=RELATIVE_KEYS,
+        QUERIES=QUERIES,
+        KEYS=KEYS,
     )
     return relative, maxima

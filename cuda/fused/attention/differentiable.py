@@ -145,14 +145,9 @@ def _attend_backward(
     total: torch.Tensor,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return the gradients of projected, gating_bias, and pair_bias (empty without one)."""
-    # deferred: Triton is optional, and Gluon differs between its versions
+    # deferred: Triton is optional
     from cuda.fused.attention import triton_backward
 
-    write_gradients = None
-    if kernel_implementation(projected.device) == "hopper":
-        from cuda.fused.attention import hopper_backward  # imports Gluon
-
-        write_gradients = hopper_backward.write_gradients
     flat = projected.contiguous().flatten(0, 1)
     projected_gradient, gating_bias_gradient, pair_bias_gradient = triton_backward.attend_backward(
         gradient.flatten(0, 1),
@@ -162,7 +157,6 @@ def _attend_backward(
         None if pair_bias is None else pair_bias.to(flat.dtype),
         gated.flatten(0, 1),
         (maximum, total),
-        write_gradients,
     )
     if pair_bias_gradient is None or pair_bias is None:
         pair_bias_gradient = flat.new_empty(0)

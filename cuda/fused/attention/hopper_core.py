@@ -194,13 +194,6 @@ def _row_tile(tiles, stage, row):
 
 
 @gluon.jit
-def rows_of_tile(tile, k, ROWS: gl.constexpr):
-    """Return ROWS rows of a tile with 32 columns, in shared memory: those from k * ROWS on."""
-    shape: gl.constexpr = [tile.shape[0] // ROWS, ROWS, 32]
-    return tile._reinterpret(tile.dtype, shape, FLAT).index(k)
-
-
-@gluon.jit
 def _queries_of(block):
     """Return the indices of the queries of a block, int32 [QUERIES]."""
     return block * QUERIES + gl.arange(0, QUERIES, gl.SliceLayout(1, LOGITS))

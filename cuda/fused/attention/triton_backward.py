@@ -1,6 +1,5 @@
 """The backward pass of gated attention on projected inputs: launches of `triton_backward_kernels`."""
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -21,58 +20,38 @@ from cuda.fused.row_sums import sum_rows
 BIAS_PROGRAMS = 4
 
 
-class GradientInputs(NamedTuple):
-    """Tensors of the kernels that are chosen by device and size; see `triton_backward_kernels`.
+class _Tensors(NamedTuple):
+    """Tensors of the kernels; see `triton_backward_kernels`."""
 
-    Args:
-        projected: [M, L, 4*H*D], contiguous.
-        scaled: [M, L, H*D], dO'.
-        maximum: [M, H, L] float32.
-        delta: [M, H, L] float32, δ'.
-        mask: [M, L] or None.
-        pair_bias: [S, H, L, L] or None.
-        projected_gradient: [M, L, 4*H*D], written.
-    """
+    projected: torch.Tensor  # [M, L, 4*H*D], contiguous
+    scaled: torch.Tensor  # [M, L, H*D], dO'
+    maximum: torch.Tensor  # [M, H, L] float32
+    delta: torch.Tensor  # [M, H, L] float32, δ'
+    mask: torch.Tensor | None  # [M, L]
+    pair_bias: torch.Tensor | None  # [S, H, L, L]
+    projected_gradient: torch.Tensor  # [M, L, 4*H*D], written
 
-    projected: torch.Tensor
-    scaled: torch.Tensor
-    maximum: torch.Tensor
-    delta: torch.Tensor
-    mask: torch.Tensor | None
-    pair_bias: torch.Tensor | None
-    projected_gradient: torch.Tensor
+    def arguments(self) -> tuple[Any, ...]:
+        """Return the first arguments of the kernels."""
+        *tensors, mask, pair_bias, projected_gradient = self
+        mask_strides = (0, 0) if mask is None else mask.stride()
+        bias_strides = (0, 0, 0) if pair_bias is None else pair_bias.stride()[:3]
+        return (*tensors, mask, *mask_strides, pair_bias, *bias_strides, projected_gradient)
 
 
-# Computes what it has kernels for: returns whether dQ, dK and dV were written, and dB or None.
-WriteGradients = Callable[[GradientInputs], tuple[bool, torch.Tensor | None]]
-
-
-def _write_row_gradients(inputs: GradientInputs, launch: dict[str, Any]) -> None:
+def _write_row_gradients(
+    tensors: _Tensors, bias_rows: int, sizes: dict[str, int], row: dict[str, Any]
+) -> None:
     """Write dQ, dK and dV of rows whose keys fit in a program."""
-    projected, scaled, maximum, delta, mask, pair_bias, projected_gradient = inputs
-    rows, heads, length = maximum.shape
-    width = scaled.shape[-1] // heads
-    # with queries last, as in the tiles of the kernel
-    transposed = None if pair_bias is None else pair_bias.mT.contiguous()
+    rows, heads, length = tensors.maximum.shape
+    if tensors.pair_bias is not None:
+        # with queries last, as in the tiles of the kernel
+        tensors = tensors._replace(pair_bias=tensors.pair_bias.mT.contiguous())
     row_gradients[(rows * heads,)](
-        projected,
-        scaled,
-        maximum,
-        delta,
-        mask,
-        *((0, 0) if mask is None else mask.stride()),
-        transposed,
-        *((0, 0, 0) if transposed is None else transposed.stride()[:3]),
-        projected_gradient,
-        length,
-        rows if pair_bias is None else rows // pair_bias.shape[0],
-        HEADS=heads,
-        WIDTH=width,
-        PADDED=max(16, width),
-        EDGE=bool(length % launch["QUERIES"] or length % launch["KEYS"]),
-        BLOCKS=triton.cdiv(length, launch["KEYS"]),
-        **launch,
-    )
+        *tensors.arguments(), length, bias_rows, **sizes,
+        EDGE=bool(length % row["QUERIES"] or length % row["KEYS"]),
+        BLOCKS=triton.cdiv(length, row["KEYS"]), **row,
+    )  # fmt: skip
 
 
 def attend_backward(
@@ -83,7 +62,6 @@ def attend_backward(
     pair_bias: torch.Tensor | None,
     gated: torch.Tensor,
     statistics: tuple[torch.Tensor, torch.Tensor],
-    write_gradients: WriteGradients | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
     """Compute the gradients of `cuda.fused.attention.triton.attend`.
 
@@ -95,7 +73,6 @@ def attend_backward(
         pair_bias: [S, H, L, L] for M / S rows each, or None.
         gated: [M, L, H*D], the result, contiguous.
         statistics: two tensors [M, H, L], as the forward pass wrote them.
-        write_gradients: kernels of a device, which are used for what they support.
 
     Returns:
         The gradients of projected [M, L, 4*H*D], of gating_bias [H, D] float32, and of pair_bias
@@ -113,26 +90,21 @@ def attend_backward(
     )
     sizes = {"HEADS": heads, "WIDTH": width, "PADDED": max(16, width)}
     bias_rows = rows if pair_bias is None else rows // pair_bias.shape[0]
-    pair_bias = None if pair_bias is None else align_keys(pair_bias)
-    inputs = (
-        projected, scaled, statistics[0], delta,
-        mask, *((0, 0) if mask is None else mask.stride()),
-        pair_bias, *((0, 0, 0) if pair_bias is None else pair_bias.stride()[:3]),
-        projected_gradient,
-    )  # fmt: skip
-    whole = None if pair_bias is None else pair_bias[..., :length]
-    gradient_inputs = GradientInputs(projected, scaled, statistics[0], delta, mask, whole, projected_gradient)
-    rows_written, bias_gradient = write_gradients(gradient_inputs) if write_gradients else (False, None)
+    if pair_bias is not None:
+        pair_bias = align_keys(pair_bias)[..., :length]
+    tensors = _Tensors(projected, scaled, statistics[0], delta, mask, pair_bias, projected_gradient)
     tile, row = options["tile"], options.get("row")
     # whether a tile has all keys of its queries, and all queries of its keys
     complete = row is None and length <= tile["KEYS"], row is None and length <= tile["QUERIES"]
-    if bias_gradient is None and (pair_bias is not None or all(complete)):
-        bias_gradient = _tile_gradients(gradient_inputs, inputs, bias_rows, sizes, tile, complete)
+    bias_gradient = None
+    if pair_bias is not None or all(complete):
+        bias_gradient = _tile_gradients(tensors, bias_rows, sizes, tile, complete)
     else:
         complete = False, False
-    if row is not None and not rows_written:
-        _write_row_gradients(gradient_inputs, row)
-    all_keys, all_queries = (True, True) if row is not None or rows_written else complete
+    if row is not None:
+        _write_row_gradients(tensors, bias_rows, sizes, row)
+        complete = True, True
+    all_keys, all_queries = complete
     for kernel, name, block, done in (
         (key_gradients, "keys", "KEYS", all_queries),
         (query_gradients, "queries", "QUERIES", all_keys),
@@ -140,15 +112,14 @@ def attend_backward(
         if not done:
             launch = options[name]
             kernel[(triton.cdiv(length, launch[block]) * rows * heads,)](
-                *inputs, length, bias_rows, **sizes,
+                *tensors.arguments(), length, bias_rows, **sizes,
                 EDGE=bool(length % launch["QUERIES"] or length % launch["KEYS"]), **launch,
             )  # fmt: skip
     return projected_gradient, gating_bias_gradient, bias_gradient
 
 
 def _tile_gradients(
-    tensors: GradientInputs,
-    arguments: tuple[Any, ...],
+    tensors: _Tensors,
     bias_rows: int,
     sizes: dict[str, int],
     launch: dict[str, Any],
@@ -158,7 +129,6 @@ def _tile_gradients(
 
     Args:
         tensors: of the kernel.
-        arguments: its first arguments.
         bias_rows: rows that share a bias.
         sizes: heads and channels.
         launch: tuned options.
@@ -176,7 +146,7 @@ def _tile_gradients(
     if tensors.pair_bias is not None:
         bias_gradient = tensors.delta.new_empty(parts, rows // bias_rows, heads, length, length)
     tile_gradients[(tiles, groups, parts)](
-        *arguments, bias_gradient, groups * length * length, part_rows, length, bias_rows, **sizes,
+        *tensors.arguments(), bias_gradient, groups * length * length, part_rows, length, bias_rows, **sizes,
         EDGE=bool(length % tile["QUERIES"] or length % tile["KEYS"]),
         ALL_KEYS=complete[0], ALL_QUERIES=complete[1], **tile,
     )  # fmt: skip

@@ -32,12 +32,12 @@ from features.templates.library.settings import LibrarySettings
 from features.templates.library.states import decode_letters, encode_states, state_letters, write_states
 from features.templates.library.structure_files import entry_ids, find_structure_files, read_chains
 from msa.base.atomic import atomic_write
+from msa.base.atomic_folders import check_output, publish, temporary_folder
 from msa.base.digests import file_sha256
 from msa.base.errors import InputError
 from msa.base.progress import Progress
 from msa.base.services.pool import ServicePool
 from msa.database.build import BuildSettings, build_database
-from msa.database.build_files import check_output, publish, temporary_folder
 from msa.database.database import TargetDatabase
 from msa.database.manifest import MANIFEST, DatabaseFile
 

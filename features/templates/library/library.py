@@ -2,7 +2,7 @@
 
 import os
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,7 +12,7 @@ import numpy as np
 from features.templates.library.chains import TemplateChain, complete_atoms
 from features.templates.library.coordinate_codec import decode_coordinates
 from msa.base.digests import file_sha256
-from msa.base.errors import InputError, MissingError
+from msa.base.errors import InputError, MissingError, check_intact
 from msa.base.json_files import Count, read_json, to_record
 from msa.base.progress import Progress
 from msa.database.database import TargetDatabase
@@ -33,6 +33,8 @@ EMBEDDED = Path(__file__).parents[1] / "embedded"
 """The library that comes with the package."""
 UNKNOWN = "-"
 """Placeholder of an unknown release date in the header of a chain."""
+
+_require = partial(check_intact, "structure library")
 
 
 @dataclass(frozen=True)
@@ -164,12 +166,6 @@ class StructureLibrary:
             if progress is not None:
                 progress(done, total)
         self.database.verify(None if progress is None else lambda read, _: progress(done + read, total))
-
-
-def _require(holds: bool, reason: str, path: Path) -> None:
-    """Raise InputError unless a condition holds."""
-    if not holds:
-        raise InputError(f"damaged structure library: {reason}", path)
 
 
 def parse_header(header: str) -> tuple[str, str | None, str]:

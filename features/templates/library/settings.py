@@ -4,7 +4,7 @@ import datetime
 from dataclasses import dataclass
 
 from msa.base.errors import InputError
-from msa.hits.search_settings import SearchSettings
+from msa.engines.search_settings import SearchSettings
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from features.chemistry.residues import CA, CB
 from features.templates.library.library import STATES, StructureLibrary
 from msa.alphabet import PAD
 from msa.base.atomic import atomic_write
-from msa.base.jit import kernel
+from msa.base.cpu_kernels.jit import kernel
 from msa.base.residues import ATOM37
 from msa.database.sequence_arrays import SequenceArrays
 

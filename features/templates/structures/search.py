@@ -23,9 +23,9 @@ from features.templates.structures.scores import (
 from msa.alphabet import LETTER_BITS, X
 from msa.cpu.smith_waterman import align
 from msa.database.sequence_arrays import SequenceArrays
-from msa.engines.engine import Candidates, Engine, EngineRequest, Selection, evalues_of_passing
+from msa.engines.engine import Candidates, Engine, EngineRequest, SelectionCriteria, evalues_of_passing
+from msa.engines.search_settings import SearchSettings
 from msa.hits.hits import Hits
-from msa.hits.search_settings import SearchSettings
 from msa.profile.pssm import QueryProfile
 
 MAX_CANDIDATES = 1000
@@ -86,7 +86,7 @@ def search_structures(
             yield QueryProfile(codes, state_profile(codes))
 
     # only scores are needed of the engine, no paths
-    nothing = Selection(lambda *pairs: evalues_of_passing(np.zeros(len(pairs[1]), bool)), 0.0)
+    nothing = SelectionCriteria(lambda *pairs: evalues_of_passing(np.zeros(len(pairs[1]), bool)), 0.0)
     request = EngineRequest(states, settings.of_states, selection=nothing)
     for found in engine.run(profiles(), request):
         query, codes = waiting.popleft()

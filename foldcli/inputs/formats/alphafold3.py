@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from features.assembly.job import Bond, Entity, Ligand, MoleculeJob, OwnTemplate, Polymer
+from features.assembly.job import Bond, Entity, JobTemplate, Ligand, MoleculeJob, Polymer
 from features.chemistry.residue_classes import MoleculeKind
 from foldcli.inputs.formats.glycans import attach_glycans, parse_glycan
 from foldcli.inputs.formats.job_fields import (
@@ -221,7 +221,7 @@ def _alignment(entity: MappingWithLines, key: str, sequence: str) -> Alignment |
     return check_query(alignment, sequence, entity.path, entity.line_of("sequence"))
 
 
-def _templates(entity: MappingWithLines, sequence: str) -> tuple[OwnTemplate, ...] | None:
+def _templates(entity: MappingWithLines, sequence: str) -> tuple[JobTemplate, ...] | None:
     """Return the templates of a chain; None if the file leaves the search to the program."""
     if entity.get("maxTemplateDate") is not None:
         line = entity.line_of("maxTemplateDate")
@@ -238,7 +238,7 @@ def _templates(entity: MappingWithLines, sequence: str) -> tuple[OwnTemplate, ..
         if any(position >= len(sequence) for position in query):
             reason = f"queryIndices go up to {max(query):,}: the last residue is {len(sequence) - 1:,}"
             raise item.error(reason, "queryIndices")
-        result.append(OwnTemplate(text, query, template, path=item.path, line=item.line))
+        result.append(JobTemplate(text, query, template, path=item.path, line=item.line))
     return tuple(result)
 
 

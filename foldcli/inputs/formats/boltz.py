@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from features.assembly.job import Bond, Entity, Ligand, MoleculeJob, OwnTemplate, Polymer
+from features.assembly.job import Bond, Entity, JobTemplate, Ligand, MoleculeJob, Polymer
 from features.chemistry.residue_classes import MoleculeKind
 from foldcli.inputs.formats.job_fields import (
     POLYMERS,
@@ -93,8 +93,8 @@ def _add_templates(entities: Sequence[Entity], content: MappingWithLines) -> tup
     }
     if content.get("templates"):
         # imports gemmi, which other jobs do not need
-        from features.templates.own_templates import template_of_file
-    templates: dict[str, list[OwnTemplate]] = {}
+        from features.templates.job_templates import read_template_file
+    templates: dict[str, list[JobTemplate]] = {}
     for item in content.mappings("templates", "a template", _TEMPLATE_KEYS):
         if "pdb" in item and "cif" in item:
             raise item.error("both 'cif' and 'pdb' are given", "pdb")
@@ -104,7 +104,7 @@ def _add_templates(entities: Sequence[Entity], content: MappingWithLines) -> tup
         name = item.text("pdb" if "pdb" in item else "cif")
         file = find_named_file(item.path, name, "template file", item.line)
         for first, chain in _templated_chains(item, proteins).items():
-            template = template_of_file(file, chain, proteins[first].sequence, item.path, item.line)
+            template = read_template_file(file, chain, proteins[first].sequence, item.path, item.line)
             templates.setdefault(first, []).append(template)
     return tuple(
         replace(entity, templates=tuple(templates[entity.chains[0]]))

@@ -11,20 +11,19 @@ from features.assembly.job import Bond, BondedAtom, Modification, MoleculeJob
 from features.chemistry.residue_classes import MoleculeKind
 from foldcli.inputs.formats.json_with_lines import MappingWithLines, decode_utf8
 from foldcli.logs import logger
+from foldcli.values import MAX_SEED
 from model.chains import iterate_chain_names
 from msa.alignments.files import Alignment, parse_alignment, read_alignment
 from msa.base.errors import InputError
 from msa.io.compression import read_bytes
 from msa.io.fasta import clean_sequence
-from msa.io.molecules import looks_like_nucleic_acid, other_molecule
+from msa.io.molecules import describe_non_protein, looks_like_nucleic_acid
 
 T = TypeVar("T")
 Refuse = Callable[[InputError], None]
 """A function that records the error of one job, so that the others of its file are read."""
 
 _FLAGS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
-# the largest seeds that AlphaFold 3 takes
-_MAX_SEED = 2**32
 _SEED = re.compile("[0-9]{1,10}")
 POLYMERS = {"protein": MoleculeKind.PROTEIN, "rna": MoleculeKind.RNA, "dna": MoleculeKind.DNA}
 _NUCLEOTIDES = {MoleculeKind.RNA: frozenset("ACGUN"), MoleculeKind.DNA: frozenset("ACGTN")}
@@ -93,8 +92,8 @@ def read_seeds(content: MappingWithLines, key: str) -> tuple[int, ...]:
     for value in [] if values is None else values if isinstance(values, list) else [values]:
         if isinstance(value, str) and _SEED.fullmatch(value):
             value = int(value)
-        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < _MAX_SEED:
-            raise content.error(f"{key} has {value!r:.40}: expected numbers from 0 to {_MAX_SEED - 1:,}", key)
+        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MAX_SEED:
+            raise content.error(f"{key} has {value!r:.40}: expected numbers from 0 to {MAX_SEED:,}", key)
         seeds.append(value)
     return tuple(seeds)
 
@@ -171,7 +170,7 @@ def other_content_of_protein(entity: MappingWithLines) -> Iterator[str]:
     sequence = "".join(str(entity.get("sequence")).split()).upper()
     if ":" in sequence:
         yield "a sequence of several chains (':')"
-    elif (molecule := other_molecule("", sequence)) is not None:
+    elif (molecule := describe_non_protein("", sequence)) is not None:
         yield f"{molecule} as protein"
 
 

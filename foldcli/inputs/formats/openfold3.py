@@ -3,9 +3,9 @@
 import contextlib
 from typing import Any
 
-from features.assembly.job import Entity, Ligand, Modification, MoleculeJob, OwnTemplate, Polymer
+from features.assembly.job import Entity, JobTemplate, Ligand, Modification, MoleculeJob, Polymer
 from features.chemistry.residue_classes import MoleculeKind
-from features.templates.own_templates import template_of_file
+from features.templates.job_templates import read_template_file
 from foldcli.inputs.formats.job_fields import (
     Refuse,
     check_chains,
@@ -109,7 +109,7 @@ def _entity(chain: MappingWithLines, query: MappingWithLines) -> Entity:
     return Polymer(kind, sequence, names, modifications, main, paired, templates, cyclic, chain.line)
 
 
-def _templates(chain: MappingWithLines, sequence: str) -> tuple[OwnTemplate, ...] | None:
+def _templates(chain: MappingWithLines, sequence: str) -> tuple[JobTemplate, ...] | None:
     """Return the templates of a chain from the structure files that it names; None if it names none."""
     key, chain_key = "template_cif_paths", "template_cif_chain_ids"
     files, line = _file_names(chain, key), chain.line_of(key)
@@ -122,7 +122,7 @@ def _templates(chain: MappingWithLines, sequence: str) -> tuple[OwnTemplate, ...
         raise chain.error(f"{chain_key!r} is not a list of a chain id per file", chain_key)
     found = [find_named_file(chain.path, file, "template file", line) for file in files]
     return tuple(
-        template_of_file(file, name, sequence, chain.path, line)
+        read_template_file(file, name, sequence, chain.path, line)
         for file, name in zip(found, names, strict=True)
     )
 

@@ -13,12 +13,15 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from features.assembly.job import MoleculeJob
 from features.assembly.job_json import job_of_json
 from foldcli.fingerprints import fingerprint
 from foldcli.inputs.cached_targets import looks_like_name
 from foldcli.inputs.names import check_unique_names
 from foldcli.logs import logger
+from foldcli.outputs.facts import Facts
 from foldcli.outputs.layout import FileKind, TargetFiles
 from msa.base.atomic import atomic_write, writing_cache
 from msa.base.errors import InputError, MissingError
@@ -34,6 +37,14 @@ SCHEMA_VERSION = 1
 _FOLDER = "jobs"
 _JOB_FILE = "job.json"
 _FILES: tuple[FileKind, ...] = ("alignment", "hits", "templates")
+
+
+class PreparedRecord(msgspec.Struct, frozen=True):
+    """What job.json has of a target's state; `used` are the values of each `UsedTemplate`."""
+
+    facts: Facts
+    warnings: list[str]
+    used: list[list[Any]]
 
 
 @dataclass(frozen=True)
@@ -75,7 +86,7 @@ class Preparation:
         """Return True if the job has been prepared with all of these seeds."""
         return (self.folder / _JOB_FILE).is_file() and all(self.sample_key(seed) for seed in seeds)
 
-    def read(self) -> dict[str, Any]:
+    def read(self) -> PreparedRecord:
         """Return facts, warnings and templates as given to `write`.
 
         Raises:
@@ -83,15 +94,14 @@ class Preparation:
         """
         path = self.folder / _JOB_FILE
         try:
-            content = read_json(path)
-            return {name: content[name] for name in ("facts", "warnings", "used")}
-        except (ValueError, LookupError, TypeError):
+            return read_json(path, PreparedRecord)
+        except ValueError:
             raise InputError("damaged: run `foldcli cache-features` again", path) from None
 
     def write(
         self,
         files: TargetFiles,
-        facts: Mapping[str, Any],
+        facts: Facts,
         warnings: Sequence[str],
         used: Sequence[Any],
         samples: Mapping[int, str],
@@ -107,7 +117,7 @@ class Preparation:
             "name": self.name,
             "identity": self.identity,
             "templates": self.templates,
-            "facts": facts,
+            "facts": facts.as_json(),
             "warnings": warnings,
             "used": used,
         }

@@ -43,8 +43,8 @@ from msa.base.errors import InputError
 from msa.io.compression import read_bytes
 from msa.io.fasta import FastaRecord, UnsupportedRecord, first_word
 from msa.mmseqs.files import is_mmseqs
-from msa.profile.pssm import ProfileQuery
-from msa.profile.saved import is_profile_archive
+from msa.profile.profile_archive import is_profile_archive
+from msa.profile.pssm import ProfileRecord
 
 _JOB_SUFFIXES = (*FASTA_SUFFIXES, ".json", ".yaml", ".yml")
 _NO_PROFILES = "a saved profile is no job: give a sequence or an alignment"
@@ -172,7 +172,7 @@ def _jobs_of_queries(queries: Sequence[Query], path: str, refuse: Refuse) -> lis
             error = query.error()
             reason = error.reason.removesuffix(f": {query.supported}")
             refuse(InputError(f"{reason}: {_NAME_MOLECULE}", error.path, error.line))
-        elif isinstance(query, ProfileQuery):
+        elif isinstance(query, ProfileRecord):
             refuse(InputError(_NO_PROFILES, path))
         else:
             jobs.append(job_of_query(query, path))

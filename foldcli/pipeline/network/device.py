@@ -7,6 +7,7 @@ from typing import Literal
 import torch
 
 from foldcli.families.settings import JobSettings, NetworkOptions
+from foldcli.outputs.facts import Facts
 from model.layers.kernels import best_kernels
 from msa.base.errors import MissingError
 
@@ -150,14 +151,14 @@ class NetworkMemory:
             torch.cuda.init()
             torch.cuda.reset_peak_memory_stats(self.device)
 
-    def facts(self) -> dict[str, str | int]:
-        """Return the facts for done.json: the device, and on a GPU the peak of its allocated bytes."""
-        ranks: dict[str, str | int] = {"gpus_per_target": self.ranks} if self.ranks > 1 else {}
+    def facts(self) -> Facts:
+        """Return the facts about the device, on a GPU with the peak of its allocated bytes."""
+        ranks = self.ranks if self.ranks > 1 else None
         if self.device == "cpu":
-            return ranks | {"device": "cpu"}
+            return Facts(gpus_per_target=ranks, device="cpu")
         peak = torch.cuda.max_memory_allocated(self.device)
         name = torch.cuda.get_device_name(self.device)
-        return ranks | {"device": name, "peak_gpu_memory_bytes": peak}
+        return Facts(gpus_per_target=ranks, device=name, peak_gpu_memory_bytes=peak)
 
     def describe_shortage(self, message: str) -> str:
         """Describe a lack of memory: the size that was requested, and the memory that was free."""

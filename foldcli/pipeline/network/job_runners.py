@@ -11,6 +11,7 @@ import torch
 from foldcli.families.registry import family_of
 from foldcli.families.settings import Job
 from foldcli.outputs.done import StageCost
+from foldcli.outputs.facts import Facts
 from foldcli.outputs.target import measure_stage
 from foldcli.pipeline.network.predictor import PredictedSample, Predictor
 from foldcli.progress import Progress
@@ -23,13 +24,13 @@ class JobResult:
 
     Args:
         cost: time and memory of the process that made it.
-        facts: facts about the device for done.json.
+        facts: those about the device.
         passes: number of passes that were counted; see `JobSettings.num_passes`.
     """
 
     models: tuple[PredictedSample, ...]
     cost: StageCost
-    facts: dict[str, str | int]
+    facts: Facts
     passes: int
 
 

@@ -18,7 +18,6 @@ from typing import Literal
 
 from foldcli.fingerprints import fingerprint
 from foldcli.logs import log_time_since_start, logger
-from foldcli.options.common import available_cores
 from foldcli.paths import cache_dir
 from foldcli.process_state import set_triton_cache_folder
 from foldcli.progress import CompilationProgress
@@ -26,6 +25,7 @@ from foldcli.version import VERSION
 from model.alphafold2.modules.config import ModelConfig
 from model.planning.kernel_request import CompilationStatus, KernelRequest
 from msa.base.errors import MissingError
+from msa.base.hardware import available_cores
 from msa.base.services.service import Service, ServiceEnded
 from msa.gpu.device.devices import name_and_capability
 from msa.gpu.worker.kernel_compiler import KernelCompiler

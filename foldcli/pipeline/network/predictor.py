@@ -6,7 +6,9 @@ from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import Any, cast
+from typing import cast
+
+import numpy as np
 
 from foldcli.families.base import AnyFamily
 from foldcli.families.protocols import Network, NetworkJob, SharedNetwork
@@ -174,12 +176,12 @@ class RankPredictor(Predictor):
             self._networks[source] = network.shared(self.group, self._predict_together)
         return cast(SharedNetwork, self._networks[source])
 
-    def predict_received(self, job: Job, arrays: Any) -> None:
+    def predict_received(self, job: Job, arrays: dict[str, np.ndarray]) -> None:
         """Take part in a job of rank 0, given the arrays of its sample."""
         work = NetworkJob("", job, arrays, self.settings, lambda done, total: None)
         self._predict_together(self.network(job.source), work)
 
-    def _predict_together(self, network: SharedNetwork, work: NetworkJob) -> Any:
+    def _predict_together(self, network: SharedNetwork, work: NetworkJob) -> object:
         """Run a job on all ranks; see `SharedNetwork.shared`.
 
         Raises:

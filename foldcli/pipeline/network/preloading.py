@@ -12,7 +12,7 @@ from foldcli.pipeline.prepare.sampling_process import prepare_features
 from foldcli.pipeline.processes.background import run_in_background
 from foldcli.process_state import set_triton_cache_folder
 from msa.base.hardware import gpu_numbers
-from msa.gpu.device.opening import create_context
+from msa.gpu.device.cuda_context import create_context
 
 
 def start_worker(device: str, source: Source) -> None:

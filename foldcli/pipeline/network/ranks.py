@@ -9,7 +9,6 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import Any
 
 import torch
 
@@ -57,7 +56,7 @@ class RankedPredictor(RankPredictor):
         )
         self._session, self._processes = session, processes
 
-    def _predict_together(self, network: SharedNetwork, work: NetworkJob) -> Any:
+    def _predict_together(self, network: SharedNetwork, work: NetworkJob) -> object:
         arrays = network.arrays(work.sample)
         rank_job = RankJob(
             self.sources.index(work.job.source),

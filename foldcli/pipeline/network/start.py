@@ -21,19 +21,20 @@ from functools import partial
 from foldcli.families.protocols import Network
 from foldcli.families.registry import family_of, find_family
 from foldcli.families.settings import NetworkOptions, Source
-from foldcli.logs import log_time_since_start, logger
-from foldcli.options.ranks import predicts_in_workers, sampling_processes, unused_devices
+from foldcli.logs import log_time_since_start
 from foldcli.pipeline.network.kernels import KernelCompilation, compile_for_run
 from foldcli.pipeline.network.preloading import start_preloading, start_worker
+from foldcli.pipeline.network.processes import Processes
 from foldcli.pipeline.network.rank_processes import RankProcesses
 from foldcli.pipeline.prepare.sampling_process import SamplingProcesses, prepare_features
 from foldcli.pipeline.processes.background import run_in_background
 from foldcli.pipeline.processes.worker_pool import WORKER_OPTIONS
 from foldcli.process_state import set_triton_cache_folder
-from model.parallel.rank_assignment import RankAssignment
 from msa.base.hardware import gpu_numbers
 from msa.base.services.pool import CALLS
 from msa.base.services.service import Service
+
+_NO_PROCESSES = Processes()
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,7 @@ class Startup:
         rank_processes: the other ranks of this host; None if there are none.
         sampling: processes that sample the features of all predictions; None to sample in this process.
         networks: loaded networks by their sources, to which the predictor adds those that it loads.
+        processes: the processes of the run.
     """
 
     sources: list[Source] = field(default_factory=list)
@@ -57,73 +59,14 @@ class Startup:
     rank_processes: RankProcesses | None = None
     sampling: SamplingProcesses | None = None
     networks: dict[Source, Network] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Processes:
-    """The processes in which a run predicts and samples; none is started yet.
-
-    Args:
-        in_workers: whether worker processes predict instead of this one.
-        worker_devices: their devices; fewer than those of the run if there are few targets.
-        rank_threads: CPU threads of all ranks on this host, to start the others in processes; None if there
-            are none, or torchrun has started them.
-        sampling: number of processes that sample features; 0 to sample in this process.
-    """
-
-    in_workers: bool = False
-    worker_devices: Sequence[str] = ()
-    rank_threads: int | None = None
-    sampling: int = 0
-
-    @classmethod
-    def choose(
-        cls,
-        options: NetworkOptions,
-        assignment: RankAssignment | None,
-        num_targets: int,
-        threads: int,
-        has_work: bool,
-        dry_run: bool,
-    ) -> "Processes":
-        """Choose the processes of a run.
-
-        Args:
-            options: options of the network.
-            assignment: the rank that torchrun has assigned to this process, or None.
-            num_targets: number of targets.
-            threads: value of `--threads`.
-            has_work: whether a target is not finished.
-            dry_run: whether nothing is predicted.
-        """
-        devices, ranks = options.devices, options.gpus_per_target
-        in_workers = predicts_in_workers(len(devices), ranks, assignment)
-        _warn_of_unused_devices(devices, ranks, assignment, in_workers)
-        worker_devices = devices[: min(len(devices) // ranks, num_targets) * ranks] if in_workers else ()
-        starts_ranks = ranks > 1 and assignment is None and not (dry_run or in_workers)
-        # other ranks get their features from the first one
-        samples = has_work and (assignment is None or assignment.rank == 0)
-        sampling = sampling_processes(options.device, len(worker_devices) // ranks) if samples else 0
-        return cls(in_workers, worker_devices, threads if starts_ranks else None, sampling)
-
-
-def _warn_of_unused_devices(
-    devices: Sequence[str], ranks: int, assignment: RankAssignment | None, in_workers: bool
-) -> None:
-    """Warn of listed devices that are left over when each target takes several of them."""
-    if unused := unused_devices(devices, ranks, assignment):
-        use = "used only for targets that do not fit the others" if in_workers else "not used"
-        logger.warning(
-            "%s: %s, because each target takes %d of %d devices (--gpus-per-target)",
-            ", ".join(unused), use, ranks, len(devices),
-        )  # fmt: skip
+    processes: Processes = _NO_PROCESSES
 
 
 def start(
     options: NetworkOptions,
     preload: bool = True,
     kinds: Sequence[str] = (),
-    processes: Processes = Processes(),
+    processes: Processes = _NO_PROCESSES,
     networks: dict[Source, Network] | None = None,
 ) -> Startup:
     """Find the parameters, and import torch while background threads load what predictions need.
@@ -156,7 +99,7 @@ def start(
 
     log_time_since_start("torch is imported")
     networks = {} if networks is None else networks
-    return Startup(sources, arrays, compilation, workers, rank_processes, sampling, networks)
+    return Startup(sources, arrays, compilation, workers, rank_processes, sampling, networks, processes)
 
 
 def _start_workers(devices: Sequence[str], source: Source) -> tuple[Service, ...]:

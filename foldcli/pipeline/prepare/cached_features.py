@@ -80,7 +80,7 @@ def warn_of_missing_residues(target: TargetRun, chains: Sequence[str]) -> None:
 
 def record_alignment_size(target: TargetRun, num_rows: int, residues: int) -> None:
     """Add the size of a target's alignment to its facts; warn if the alignment has no row but the query."""
-    target.facts |= {"residues": residues, "alignment_rows": num_rows}
+    target.facts.residues, target.facts.alignment_rows = residues, num_rows
     if num_rows == 1:
         target.warnings.append("the alignment holds the query alone")
         logger.warning("%s: the alignment holds the query alone; expect low confidence", target.name)

@@ -92,26 +92,26 @@ class ComplexStage:
                 record_templates(target, [(name, used[name]) for name in names if name in used])
         record_alignment_size(target, int(features["num_alignments"]), len(features["aatype"]))
         warn_of_missing_residues(target, rows.chains)
-        target.facts["chains"] = int(features["assembly_num_chains"])
+        target.facts.chains = int(features["assembly_num_chains"])
         return features
 
     def _read_rows(self, target: TargetRun) -> ComplexRows:
         """Return the rows of a complex given as an A3M file or as an entry of the feature cache."""
         source, verify = target.input, self._settings.verify
         if isinstance(source, CachedTarget):
-            target.facts["feature_cache_hit"] = True
+            target.facts.feature_cache_hit = True
             return source.load_complex_rows(verify)
         assert isinstance(source, AlignmentTarget)
         file = source.files[0]
         if file.endswith(ENTRY_SUFFIX):
-            target.facts["feature_cache_hit"] = True
+            target.facts.feature_cache_hit = True
             return read_complex_entry(file, verify=verify)
         contents = source.read_contents()
         rows = source.parse_complex(contents)
         assert rows is not None
         if len(contents) == 1:
             if file != "-":
-                target.facts["alignment"] = str(Path(file).resolve())
+                target.facts.alignment = str(Path(file).resolve())
             layout = layout_of(target.files.layout)
             layout.stage_alignment(target.files, contents[0], sum(map(len, rows.sequences)))
         return rows

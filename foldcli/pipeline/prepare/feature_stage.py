@@ -9,7 +9,7 @@ from typing import IO
 
 import numpy as np
 
-from features.assembly.job import OwnTemplate
+from features.assembly.job import JobTemplate
 from features.cache.entry import read_entry
 from features.templates.table import write_template_table
 from foldcli.inputs.alignment_targets import AlignmentTarget
@@ -82,7 +82,7 @@ class FeatureStage:
             return features, self._find_templates(target, features) if with_templates else None
 
     def templates_of_chain(
-        self, name: str, sequence: str, templates: Sequence[OwnTemplate]
+        self, name: str, sequence: str, templates: Sequence[JobTemplate]
     ) -> TargetTemplates:
         """Return the templates that a job gives to a chain; see `FeatureServices`."""
         return templates_of_chain(name, sequence, templates, self.templates)
@@ -94,7 +94,7 @@ class FeatureStage:
         is_entry = isinstance(source, AlignmentTarget) and source.files[0].endswith(ENTRY_SUFFIX)
         contents = source.read_contents() if isinstance(source, AlignmentTarget) and not is_entry else []
         if contents and "-" not in source.files:
-            target.facts["alignment"] = str(Path(source.files[0]).resolve())
+            target.facts.alignment = str(Path(source.files[0]).resolve())
         with target.stage("features"):
             if isinstance(source, CachedTarget):
                 features, was_cached = source.load_features(verify), True
@@ -105,7 +105,7 @@ class FeatureStage:
                     source.parse(contents) if contents else [self._searched_alignment(target, source)]
                 )
                 features, was_cached = load_or_make_features(target.name, alignments, self.settings)
-        target.facts["feature_cache_hit"] = was_cached
+        target.facts.feature_cache_hit = was_cached
         record_size(target, features)
         if len(contents) == 1:
             layout = layout_of(target.files.layout)
@@ -139,7 +139,7 @@ class FeatureStage:
                 templates = self.templates.find(target.name, features, self._input_indices[target.name])
             with atomic_write(target.files.staged_path("templates")) as stream:
                 write_template_table(stream, templates.hits, templates.unusable)
-        target.facts["templates"] = templates.facts()
+        target.facts.templates = templates.facts()
         target.used_templates = used_templates("A", templates.hits)
         for name, reason in templates.unusable:
             logger.warning("%s: template %s not used: %s", target.name, name, reason)

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec import UNSET, UnsetType
 
-from features.assembly.job import OwnTemplate
+from features.assembly.job import JobTemplate
 from features.templates.candidates import TemplateHits
 from features.templates.library.library import EMBEDDED, StructureLibrary, is_library
 from features.templates.library.settings import TemplateSettings
@@ -23,6 +24,7 @@ from features.templates.user_templates import (
     select_from_mirror,
 )
 from foldcli.logs import logger, warn_unusable_files
+from foldcli.outputs.facts import TemplateFacts
 from foldcli.paths import cache_dir
 from foldcli.pipeline.targets.settings import TemplateOptions
 from foldcli.progress import progress_bar
@@ -58,17 +60,18 @@ class TargetTemplates:
         more = f", and {len(reasons) - 1} more" if len(reasons) > 1 else ""
         return f"{reasons[0]}{more}"
 
-    def facts(self) -> list[dict[str, Any]]:
-        """Return the used templates for done.json: id, source, identity, coverage, E-value."""
+    def facts(self, chain: str | UnsetType = UNSET) -> list[TemplateFacts]:
+        """Return the used templates for done.json, of a chain of a complex if it is given."""
         return [
-            {
-                "id": template.id,
-                "source": template.source,
-                "identity": round(template.identity, 3),
-                "coverage": round(template.query_coverage, 3),
-                "evalue": template.evalue,
-            }
-            for template in self.hits.templates
+            TemplateFacts(
+                chain=chain,
+                id=each.id,
+                source=each.source,
+                identity=round(each.identity, 3),
+                coverage=round(each.query_coverage, 3),
+                evalue=each.evalue,
+            )
+            for each in self.hits.templates
         ]
 
 
@@ -123,7 +126,7 @@ class TemplateStage:
         dated = self.library is None or self.library.manifest.dated_chains > 0
         return self.settings.max_template_date is not None and not dated
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         """Return everything that templates depend on; the number of threads is not part of it."""
         settings = {name: value for name, value in asdict(self.settings).items() if name != "threads"}
         # JSON has no infinity
@@ -183,7 +186,7 @@ def templates_of_job(source: Any, stage: TemplateStage | None) -> dict[str, Targ
     Raises:
         InputError: a template cannot be read; names its place in the file.
     """
-    given: Sequence[Sequence[OwnTemplate] | None] = getattr(source, "templates", ())
+    given: Sequence[Sequence[JobTemplate] | None] = getattr(source, "templates", ())
     if not given:
         return {}
     sequences = source.sequence.split(":")
@@ -195,14 +198,14 @@ def templates_of_job(source: Any, stage: TemplateStage | None) -> dict[str, Targ
 
 
 def templates_of_chain(
-    name: str, sequence: str, templates: Sequence[OwnTemplate], stage: TemplateStage | None
+    name: str, sequence: str, templates: Sequence[JobTemplate], stage: TemplateStage | None
 ) -> TargetTemplates:
     """Return the templates that a job file gives to a chain; see `templates_of_job`."""
     # imports gemmi, which runs without such templates load later
-    from features.templates.own_templates import own_template_hits
+    from features.templates.job_templates import job_template_hits
 
     settings = TemplateSettings() if stage is None else stage.settings
-    hits, unusable = own_template_hits(sequence, templates, name, settings.max_templates)
+    hits, unusable = job_template_hits(sequence, templates, name, settings.max_templates)
     return TargetTemplates(hits, hit_features(hits), unusable)
 
 

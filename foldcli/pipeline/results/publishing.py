@@ -4,8 +4,11 @@ import shutil
 from dataclasses import dataclass, replace
 from typing import Any
 
+import msgspec
+
 from foldcli.logs import logger
 from foldcli.outputs.done import DoneRecord, FinishedTarget, StageCost, write_archive
+from foldcli.outputs.facts import Facts
 from foldcli.outputs.layout import FileKind, TargetFiles
 from foldcli.outputs.model_files import (
     ModelResult,
@@ -43,7 +46,7 @@ class FinishTask:
     models: dict[str, str]
     costs: list[StageCost]
     warnings: list[str]
-    facts: dict[str, Any]
+    facts: Facts
     report: ReportSettings
     archive: bool
 
@@ -92,7 +95,7 @@ def finish_target(task: FinishTask) -> DoneRecord:
     if task.settings.get("predict", {}).keys() & {"msa_mask", "msa_cluster", "dropout"} and len(ranked) > 1:
         from foldcli.comparison.states import group_models  # imports gemmi, which most targets do not need
 
-        facts = facts | {"states": group_models(files, ranked)}
+        facts = msgspec.structs.replace(facts, states=group_models(files, ranked))
     record = DoneRecord(
         files.name,
         task.fingerprint,
@@ -117,10 +120,9 @@ def finish_target(task: FinishTask) -> DoneRecord:
     return record
 
 
-def _result_warnings(ranked: list[ModelResult], facts: dict[str, Any]) -> list[str]:
+def _result_warnings(ranked: list[ModelResult], facts: Facts) -> list[str]:
     """Return the limitations that only the ranked models of a target show."""
-    expected = facts.get("network", {}).get("expected_lddt")
-    warnings = [plddt_warning(expected, ranked[0].plddt)]
+    warnings = [plddt_warning(facts.expected_lddt, ranked[0].plddt)]
     for result in ranked:
         if worse := (result.relaxation or {}).get("worse"):
             warnings.append(
@@ -141,19 +143,17 @@ def unpublish(files: TargetFiles) -> None:
         files.path(kind).unlink(missing_ok=True)
 
 
-def _remove_outdated_inputs(files: TargetFiles, facts: dict[str, Any]) -> None:
+def _remove_outdated_inputs(files: TargetFiles, facts: Facts) -> None:
     """Remove published templates, alignments and hits of an earlier run that are not inputs of this one."""
-    if "templates" not in facts:
+    if facts.templates is None:
         files.path("templates").unlink(missing_ok=True)
-    if "search" in facts or facts.get("alignment") == str(files.path("alignment").resolve()):
+    if facts.search is not None or facts.alignment == str(files.path("alignment").resolve()):
         return
     try:
         earlier = FinishedTarget.read(files.replaced_record)
     except (OSError, ValueError):
         return
-    hashes = {} if earlier is None else (earlier.facts.get("search") or {}).get("sha256")
-    if not isinstance(hashes, dict):
-        return
+    hashes = {} if earlier is None or earlier.facts.search is None else earlier.facts.search.sha256
     for kind in SEARCH_FILES:
         path = files.path(kind)
         # files with other content belong to the user

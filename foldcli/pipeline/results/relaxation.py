@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from foldcli.logs import logger
-from foldcli.options.common import available_cores
 from foldcli.outputs.done import StageCost
 from foldcli.outputs.layout import unranked_name
 from foldcli.outputs.model_files import ModelResult, relaxed_path, write_result
@@ -21,6 +20,7 @@ from foldcli.pipeline.targets.settings import RelaxOptions
 from model.errors import RelaxError
 from msa.base.atomic import atomic_write
 from msa.base.errors import MissingError
+from msa.base.hardware import available_cores
 
 if TYPE_CHECKING:
     from model.relax.amber import RelaxSettings

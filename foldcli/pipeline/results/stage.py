@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
 from threading import BoundedSemaphore, Condition, Lock
-from typing import Any
+from typing import TypeVar
 
 from foldcli.errors import ends_run
 from foldcli.outputs.done import DoneRecord, StageCost
@@ -25,6 +25,8 @@ from foldcli.pipeline.results.publishing import FinishTask, finish_target
 from foldcli.pipeline.results.relaxation import RelaxStage, RelaxTask, relax_model
 from foldcli.pipeline.targets.plan import TargetPlan
 from foldcli.report import ReportSettings
+
+T = TypeVar("T")
 
 # largest number of predicted and unwritten models per worker; their arrays are in memory
 _MODELS_PER_WORKER = 2
@@ -105,10 +107,10 @@ class ResultStage:
         """Note that the run ends early: workers that end now, because of the same signal, are no failures."""
         self._stopped = True
 
-    def _follow(self, future: "Future[Any]", on_done: Callable[[Any], None]) -> None:
+    def _follow(self, future: "Future[T]", on_done: "Callable[[Future[T]], None]") -> None:
         """Call `on_done` with the future of a worker's call once it is done."""
 
-        def finished(future: Future[Any]) -> None:
+        def finished(future: Future[T]) -> None:
             try:
                 if not self._abandoned:
                     on_done(future)

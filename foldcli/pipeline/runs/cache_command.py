@@ -1,19 +1,17 @@
 """The run that `foldcli cache-features` starts, of features or of jobs."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
-import click
-
 from features.cache.cleanup import remove_abandoned
+from foldcli.errors import OptionError
 from foldcli.families.registry import find_family
 from foldcli.families.settings import JobSettings
 from foldcli.inputs.failures import Failures
 from foldcli.inputs.queries import QuerySources
-from foldcli.inputs.shard import Shard
 from foldcli.inputs.targets import find_feature_targets
-from foldcli.paths import check_writable_folder
+from foldcli.paths import check_writable_folder, default_feature_cache
 from foldcli.pipeline.runs.cache_run import FeatureCacheRun
 from foldcli.pipeline.runs.job_cache_run import JobCacheRun
 from foldcli.pipeline.search.rna import RnaSearch
@@ -26,24 +24,29 @@ _JOB_OPTIONS = (
 )  # fmt: skip
 
 
-def run_cache_features(
-    context: click.Context, inputs: Sequence[str], cache: Path, shard: Shard, dry_run: bool, as_json: bool
-) -> None:
+def run_cache_features(inputs: Sequence[str], values: dict[str, Any], given: Collection[str]) -> None:
     """Fill a cache, or print what would be done.
 
     Args:
-        context: of `foldcli cache-features`, whose values of options are the settings.
         inputs: the inputs.
-        cache: the cache.
-        shard: the share of the targets.
-        dry_run: only print.
-        as_json: print JSON.
+        values: values of the options of `foldcli cache-features`.
+        given: names of those on the command line.
+
+    Raises:
+        OptionError: options exclude each other, or an input needs one.
     """
+    cache, shard = values["cache"] or default_feature_cache(), values["shard"]
     failures = Failures(cache, shard)
-    make_run = _run_of_features if context.params["params"] is None else _run_of_jobs
-    run, targets = make_run(context, inputs, cache, failures)
-    if dry_run:
-        run.print_plan(targets, shard, failures, as_json)
+    run: FeatureCacheRun | JobCacheRun
+    if values["params"] is None:
+        if name := next((name for name in _JOB_OPTIONS if name in given), None):
+            raise OptionError(f"--{name.replace('_', '-')} is for jobs of molecules (--params openfold3)")
+        run = FeatureCacheRun.from_options(values, cache)
+        targets = [*find_feature_targets(inputs, run.database is not None, failures)]
+    else:
+        run, targets = _run_of_jobs(inputs, values, cache, failures)
+    if values["dry_run"]:
+        run.print_plan(targets, shard, failures, values["as_json"])
         return
     check_writable_folder(cache)
     remove_abandoned(cache)
@@ -51,27 +54,13 @@ def run_cache_features(
     failures.finish()
 
 
-def _run_of_features(
-    context: click.Context, inputs: Sequence[str], cache: Path, failures: Failures
-) -> tuple[FeatureCacheRun, list[tuple[str, Any]]]:
-    """Return a run that stores AlphaFold2's features, and its targets."""
-    for name in _JOB_OPTIONS:
-        if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
-            option = f"--{name.replace('_', '-')}"
-            raise click.UsageError(f"{option} is for jobs of molecules (--params openfold3)")
-    run = FeatureCacheRun.from_options(context.params, cache)
-    targets = find_feature_targets(inputs, run.database is not None, failures)
-    return run, [*targets]
-
-
 def _run_of_jobs(
-    context: click.Context, inputs: Sequence[str], cache: Path, failures: Failures
+    inputs: Sequence[str], values: dict[str, Any], cache: Path, failures: Failures
 ) -> tuple[JobCacheRun, list[tuple[str, Any]]]:
     """Return a run that prepares jobs, and the jobs."""
-    values = context.params
     family = find_family(values["params"])
     if not family.prepares_jobs:
-        raise click.UsageError("--params: only all-atom networks have jobs of molecules; leave it out")
+        raise OptionError("--params: only all-atom networks have jobs of molecules; leave it out")
     family.check_options(values, ())
     templates = TemplateOptions.from_options(values, values["threads"])
     seeds = JobSettings(**JobSettings.seed_values(values))

@@ -116,7 +116,7 @@ class CacheRun(ABC, Generic[T]):
         """Raise InputError if a target that may be searched cannot be prepared."""
 
     @abstractmethod
-    def tasks(self, targets: Sequence[tuple[str, T]], failures: Failures) -> Iterator[Any]:
+    def tasks(self, targets: Sequence[tuple[str, T]], failures: Failures) -> Iterator[Task]:
         """Yield the tasks of the targets, once what they need is searched; `failures` gets the others."""
 
     @abstractmethod

@@ -5,8 +5,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-import click
-
 from foldcli.errors import describe
 from foldcli.families.registry import family_of
 from foldcli.families.reporting import Estimate, PlanHeading
@@ -163,10 +161,10 @@ def inspect_target(
             to replace finished results.
     """
     files = output.files(name)
-    identities.sources_of(target_input)
-    residues = identities.family.size(target_input)
+    family = identities.family_of(target_input)
+    residues = family.size(target_input)
     unfinished = RESUMED if files.work_folder.is_dir() else TO_DO
-    if identities.request is None and identities.family.is_searched(target_input):
+    if identities.request is None and family.is_searched(target_input):
         # the database does not exist yet, so no fingerprint is known
         return residues, TO_DO if output.overwrite else unfinished
     if output.overwrite:
@@ -191,7 +189,7 @@ def estimator(predictor: "Predictor", identities: TargetIdentities) -> Callable[
 
 def database_heading(db: str, database: TargetDatabase | None) -> PlanHeading:
     """Return the plan's heading about the database, which is None if it would have to be built first."""
-    values: dict[str, Any] = {"path": db, "exists": database is not None}
+    values: dict[str, object] = {"path": db, "exists": database is not None}
     if database is None:
         line = f"database: {db}, which would be built first; finished targets are not known before that"
         return PlanHeading(line, "database", values)
@@ -227,14 +225,14 @@ def print_plan(
     if as_json:
         content = {heading.name: heading.values for heading in headings}
         content |= {"targets": [target.as_json() for target in planned], "unreadable": unreadable}
-        click.echo(json.dumps(content, indent=2))
+        print(json.dumps(content, indent=2), flush=True)
     else:
         width = max([len("target"), *(len(target.name) for target in planned)])
         lines = [heading.line for heading in headings]
         lines += ["", f"{'target':<{width}}  {size_unit:>8}    memory        time  action"]
         lines += [_line(target, width) for target in planned]
         lines += ["", *totals(planned), *(f"unreadable: {reason}" for reason in unreadable)]
-        click.echo("\n".join(lines))
+        print("\n".join(lines), flush=True)
     failures.raise_if_any(written=False)
 
 

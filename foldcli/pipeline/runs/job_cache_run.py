@@ -9,8 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import click
-
+from foldcli.errors import OptionError
 from foldcli.families.base import AnyFamily
 from foldcli.families.registry import find_family
 from foldcli.families.settings import JobSettings
@@ -59,7 +58,7 @@ class JobTask:
             target = TargetRun(TargetFiles(self.name, Path(folder), "default"), self.job)
             family = find_family(self.params)
             was_cached = family.prepare(target, self.features(), self.request, self.seeds)
-        return CachedFeatures(was_cached, target.facts["alignment_rows"], target.facts["residues"])
+        return CachedFeatures(was_cached, target.facts.alignment_rows, target.facts.residues)
 
     @property
     def request(self) -> AlignmentRequest | None:
@@ -110,11 +109,11 @@ class JobCacheRun(CacheRun[object]):
         """Check that there is a database if a job needs a search.
 
         Raises:
-            click.UsageError: there is none.
+            OptionError: there is none.
         """
         name = next((name for name, job in targets if self.family.is_searched(job)), None)
         if self.database is None and name is not None:
-            raise click.UsageError(
+            raise OptionError(
                 f"{name} has proteins without an alignment, which need a search: give a database with --db"
             )
 

@@ -41,8 +41,8 @@ class NetworkStage:
                 target = step.target
                 if not target.is_open:
                     continue
-                waited = target.facts.get("waited_for_features_seconds", 0.0) + time.perf_counter() - start
-                target.facts["waited_for_features_seconds"] = round(waited, 3)
+                waited = (target.facts.waited_for_features_seconds or 0.0) + time.perf_counter() - start
+                target.facts.waited_for_features_seconds = round(waited, 3)
                 plan, is_last = self._start_step(step, collector)
                 if is_last and target.is_open:
                     target.set_status(TargetStatus.PREDICTED)
@@ -72,7 +72,7 @@ class NetworkStage:
 
     def _announce(self, step: TargetStep, job: Job) -> Progress:
         """Log and show a job that is started; return the callback that counts its passes."""
-        target, family, residues = step.target, family_of(job.source), step.target.facts["residues"]
+        target, family, residues = step.target, family_of(job.source), step.target.facts.residues
         if step.is_first:
             position, count = self._state.positions[target.name], len(self._state.targets)
             layout_of(self._settings.output.layout).log_query(target.name, position, count, residues)
@@ -87,11 +87,11 @@ class NetworkStage:
         try:
             result = collect()
             target.add_cost(result.cost)
-            target.add_memory_facts(result.facts)
-            target.keep_memory_facts()
+            target.facts.add_device(result.facts)
+            target.keep_device()
             fingerprints, writer = job.fingerprints(plan.fingerprint), family_of(job.source).writer
             folder, seconds = target.files.staging_folder, result.cost.seconds / len(result.models)
-            note = target.facts.get("network", {}).get("note")
+            note = target.facts.network_note
             used = target.used_templates if family_of(job.source).uses_templates(job.source) else ()
             for model in result.models:
                 origin = replace(model.origin, note=note, templates=model.origin.templates or used)

@@ -1,37 +1,35 @@
-"""The runs of `foldcli fold`, `screen` and `predict`, from the values of options to `run.run_targets`.
+"""The runs of `foldcli fold`, `screen` and `predict`: find targets, choose settings, start, run the stages.
 
 Modules that import torch are imported once `start` has started the processes and the imports ahead.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-import click
-
-from foldcli.families.registry import check_parameters, find_family, with_params
+from foldcli.errors import OptionError
+from foldcli.families.registry import check_parameters
 from foldcli.families.reporting import PlanHeading
-from foldcli.families.settings import NetworkOptions
 from foldcli.inputs.failures import Failures
 from foldcli.inputs.queries import QuerySources
 from foldcli.inputs.screen import Background
 from foldcli.inputs.targets import FoldInput, TargetInput, find_fold_targets
-from foldcli.options import ranks as rank_options
 from foldcli.paths import cache_dir, check_writable_folder, make_writable_folder
-from foldcli.pipeline.network.start import Processes, Startup, start
+from foldcli.pipeline.network.processes import Processes
+from foldcli.pipeline.network.start import Startup, start
 from foldcli.pipeline.prepare.template_stage import TemplateStage
 from foldcli.pipeline.results.relaxation import check_relaxation
 from foldcli.pipeline.runs.dry_run import database_heading, print_prediction_plan
-from foldcli.pipeline.search.options import KeptState, SearchOptions
+from foldcli.pipeline.runs.request import PredictionRequest
+from foldcli.pipeline.search.options import KeptState
 from foldcli.pipeline.search.rna import RnaSearch
-from foldcli.pipeline.search.search_process import SearchProcess
+from foldcli.pipeline.search.stage import SearchStage
 from foldcli.pipeline.targets.alignment_request import AlignmentRequest
-from foldcli.pipeline.targets.defaults import with_default_method
 from foldcli.pipeline.targets.identity import TargetIdentities
-from foldcli.pipeline.targets.settings import FeatureSettings, OutputSettings, TemplateOptions
-from model.parallel.rank_assignment import RankAssignment
+from foldcli.progress import Report
 
 if TYPE_CHECKING:
     from foldcli.pipeline.network.predictor import Predictor
@@ -39,69 +37,25 @@ if TYPE_CHECKING:
 
 # given the feature cache and the failures of the run, returns names and targets
 FindTargets: TypeAlias = Callable[[Path, Failures], Sequence[tuple[str, TargetInput]]]
+# opens the database for searches; returns the search stage and a description of the database
+OpenSearch: TypeAlias = Callable[[], tuple[SearchStage, str]]
 
 
-@dataclass(frozen=True)
-class _Request:
-    """A run of predictions as its command line requests it.
-
-    Args:
-        search: database and settings of the searches; None if no target needs a search.
-        templates: options of the templates; None for no templates.
-        assignment: the rank that torchrun has assigned to this process, or None.
-        threads: value of `--threads`.
-        dry_run: print the plan of the run, and predict nothing.
-        kept: what a session keeps; None in a command.
-    """
-
-    search: SearchOptions | None
-    network: NetworkOptions
-    templates: TemplateOptions | None
-    features: FeatureSettings
-    output: OutputSettings
-    assignment: RankAssignment | None
-    threads: int
-    dry_run: bool
-    as_json: bool
-    kept: KeptState | None
-
-    @classmethod
-    def from_options(
-        cls,
-        search: SearchOptions | None,
-        network: NetworkOptions,
-        assignment: RankAssignment | None,
-        kept: KeptState | None,
-        options: dict[str, Any],
-    ) -> "_Request":
-        """Create the request from the values of all options; see the class for the other arguments."""
-        templates = TemplateOptions.from_options(options, options["threads"])
-        find_family(network.params).check_options(options, _given_options())
-        return cls(
-            search=search,
-            network=network,
-            templates=templates,
-            features=FeatureSettings.from_options(options),
-            output=OutputSettings.from_options(options),
-            assignment=assignment,
-            threads=options["threads"],
-            dry_run=options["dry_run"],
-            as_json=options["as_json"],
-            kept=kept,
-        )
-
-
-def run_fold(queries: Sequence[str], rna_db: str | None, values: dict[str, Any]) -> int | None:
-    """Predict queries, with searches; return the exit code of a process that only takes part.
+def fold_targets(request: PredictionRequest, queries: Sequence[str], rna_db: str | None) -> FindTargets:
+    """Return a function that finds the targets of `foldcli fold`.
 
     Args:
+        request: the run.
         queries: the inputs.
         rna_db: the database of RNA, or None.
-        values: see `run_predictions`.
+
+    Raises:
+        OptionError: the network does not predict RNA.
     """
-    search, family = SearchOptions.from_options(values), find_family(values["params"])
+    family, search = request.family, request.search
+    assert search is not None
     if rna_db is not None and not family.prepares_jobs:
-        raise click.UsageError("--rna-db is for all-atom networks (--params openfold3).")
+        raise OptionError("--rna-db is for all-atom networks (--params openfold3).")
 
     def find_targets(cache: Path, failures: Failures) -> list[tuple[str, FoldInput]]:
         settings = search.alignment.search
@@ -109,66 +63,51 @@ def run_fold(queries: Sequence[str], rna_db: str | None, values: dict[str, Any])
         targets = find_fold_targets(*arguments, family.read_queries)
         if rna_db is None:
             return targets
-        rna = RnaSearch(rna_db, search.alignment, cache)
-        return rna.add_alignments(targets, failures, values["dry_run"])
+        return RnaSearch(rna_db, search.alignment, cache).add_alignments(targets, failures, request.dry_run)
 
-    return run_predictions(find_targets, search, **values)
+    return find_targets
 
 
-def run_screen(
-    files: Sequence[str], pairs: str | None, background: int | None, values: dict[str, Any]
-) -> int | None:
-    """Predict complexes of chains, with searches; see `run_fold`.
+def screen_targets(
+    request: PredictionRequest, files: Sequence[str], pairs: str | None, background: Background | None
+) -> FindTargets:
+    """Return a function that finds the targets of `foldcli screen`.
 
     Args:
+        request: the run.
         files: files of chains.
         pairs: table of the complexes, or None for all pairs.
-        background: number of pairs of the background, or None for none.
-        values: see `run_predictions`.
+        background: the pairs to draw in addition, or None.
     """
-    search = SearchOptions.from_options(values)
-
-    def find_targets(cache: Path, failures: Failures) -> list[tuple[str, FoldInput]]:
-        settings = search.alignment.search
-        sources = QuerySources(files, settings.comp_bias_corr, settings.matrix)
-        drawn = None if background is None else Background(background, values["random_seed"] or 0)
-        return find_family(values["params"]).read_screen(sources, pairs, failures, drawn)
-
-    return run_predictions(find_targets, search, **values)
+    assert request.search is not None
+    settings = request.search.alignment.search
+    sources = QuerySources(files, settings.comp_bias_corr, settings.matrix)
+    return lambda cache, failures: request.family.read_screen(sources, pairs, failures, background)
 
 
-def run_predict(targets: Sequence[str], all_cached: bool, values: dict[str, Any]) -> int | None:
-    """Predict alignments, features or jobs; see `run_fold`."""
-    find_targets = find_family(values["params"]).find_predict_targets
-    return run_predictions(partial(find_targets, targets, all_cached), None, **values)
+def predict_targets(request: PredictionRequest, inputs: Sequence[str], all_cached: bool) -> FindTargets:
+    """Return a function that finds the targets of `foldcli predict`: alignments, features or jobs."""
+    return partial(request.family.find_predict_targets, inputs, all_cached)
 
 
 def run_predictions(
-    find_targets: FindTargets,
-    search: SearchOptions | None,
-    kept: KeptState | None = None,
-    **option_values: Any,
+    request: PredictionRequest, find_targets: FindTargets, kept: KeptState | None = None
 ) -> int | None:
-    """Find the targets and the parameters, and run the stages, or print what they would do.
+    """Find the targets, and predict them or print what would be done.
 
     If torchrun has started several processes, this is done by the first. The others only take part in its
     predictions, and return their exit codes.
 
     Args:
+        request: the run.
         find_targets: returns names and targets.
-        search: database and settings of the searches; None if no target needs a search.
         kept: what a session keeps; None in a command.
-        option_values: values of the options that the commands share; others are ignored.
     """
-    assignment = RankAssignment.from_environment()
-    network = _network_options(option_values, assignment)
+    output, assignment = request.output, request.assignment
     if assignment is not None and assignment.rank > 0:
         from foldcli.pipeline.network.rank_server import serve_rank  # imports torch
 
-        is_dry = option_values["dry_run"]
-        return None if is_dry else serve_rank(network, option_values["threads"], assignment)
-    request = _Request.from_options(search, network, assignment, kept, option_values)
-    output = request.output
+        return None if request.dry_run else serve_rank(request.network, request.threads, assignment)
     if output.relaxation.num_models:
         check_relaxation(output.relaxation)
     if not request.dry_run:
@@ -177,7 +116,7 @@ def run_predictions(
     targets = find_targets(request.features.cache, failures)
     selected = output.shard.select(targets)
     if selected or request.dry_run:
-        _predict(request, targets if request.dry_run else selected, len(selected), failures)
+        _predict(request, targets if request.dry_run else selected, len(selected), failures, kept)
         return None
     if assignment is not None:
         from model.parallel.session import decline  # imports torch
@@ -188,81 +127,99 @@ def run_predictions(
     return None
 
 
-def _network_options(options: dict[str, Any], assignment: RankAssignment | None) -> NetworkOptions:
-    """Return the options of the network, with the settings of the family that `--params` names."""
-    params = options["params"]
-    ranks = rank_options.number_of_ranks(options["gpus_per_target"], assignment, find_family(params).unshared)
-    if ranks > 1 and options["dropout"]:
-        raise click.UsageError("--dropout: several GPUs cannot predict a target together with it")
-    return with_params(NetworkOptions.from_options(options | {"gpus_per_target": ranks}), params)
-
-
 def _predict(
-    request: _Request, targets: Sequence[tuple[str, TargetInput]], num_selected: int, failures: Failures
+    request: PredictionRequest,
+    targets: Sequence[tuple[str, TargetInput]],
+    num_selected: int,
+    failures: Failures,
+    kept: KeptState | None,
 ) -> None:
-    """Start the processes and the imports that predictions need, and then run the stages or print the plan.
+    """Choose the settings, start processes and imports, and run the stages or print the plan.
 
     Args:
         request: the run.
         targets: names and inputs; in a dry run those of all shards.
         num_selected: number of those of this shard.
         failures: the failures so far.
+        kept: what a session keeps; None in a command.
     """
-    family = find_family(request.network.params)
-    has_work = not (request.dry_run or _are_finished(targets, request.output))
+    kinds = request.family.kinds(request.network, [target for _, target in targets])
+    are_finished = all(request.output.files(name).path("done").exists() for name, _ in targets)
+    has_work = not (request.dry_run or are_finished)
     processes = Processes.choose(
         request.network, request.assignment, num_selected, request.threads, has_work, request.dry_run
     )
-    kinds = family.kinds(request.network, [target for _, target in targets])
-    network = with_default_method(request.network, request.templates, kinds)
-    search = None if request.search is None else request.search.with_database()
-    request = replace(request, network=network, search=search)
-    search_process = None
-    if has_work and search is not None and request.kept is None:
-        predicts_here = not processes.in_workers and network.gpus_per_target == 1 and family.has_network
-        search_process = search.start_process(network.device, predicts_here)
-    loaded = {} if request.kept is None else request.kept.networks
-    startup = start(network, not (request.dry_run or loaded), kinds, processes, loaded)
+    request = request.with_defaults(kinds)
+
+    open_search = _start_search(request, processes, has_work, kept)
+    networks = {} if kept is None else kept.networks
+    startup = start(request.network, not (request.dry_run or networks), kinds, processes, networks)
+    with _open_predictor(request, startup, has_work) as predictor:
+        # imports more while the GPU is warmed up
+        templates = _open_templates(request, predictor)
+        identities = _identities(predictor, templates)
+        if request.dry_run:
+            _print_plan(request, targets, predictor, identities, failures)
+            return
+        report = None if kept is None else kept.report
+        settings = _run_settings(request, predictor, identities, templates, startup, open_search, report)
+        from foldcli.pipeline.runs.run import run_targets  # imports torch
+
+        make_writable_folder(request.output.folder)
+        run_targets(targets, settings, failures, request.as_json)
+
+
+def _start_search(
+    request: PredictionRequest, processes: Processes, has_work: bool, kept: KeptState | None
+) -> OpenSearch | None:
+    """Start a process for the searches if they would delay predictions; return how to open the database."""
+    search, network = request.search, request.network
+    if search is None:
+        return None
+    if kept is not None:
+        return partial(kept.open, search, network.device)
+    predicts_here = not processes.in_workers and network.gpus_per_target == 1 and request.family.has_network
+    process = search.start_process(network.device, predicts_here) if has_work else None
+    return partial(search.open, network.device, process)
+
+
+@contextmanager
+def _open_predictor(request: PredictionRequest, startup: Startup, has_work: bool) -> Iterator["Predictor"]:
+    """Yield the predictor; if this process predicts, its GPU is being warmed up."""
     # this imports torch, which `start` has just imported
     from foldcli.pipeline.network.ranks import open_predictor
 
-    runs_elsewhere = request.dry_run or processes.in_workers
-    with open_predictor(network, startup, request.threads, request.assignment, runs_elsewhere) as predictor:
-        if has_work and not (processes.in_workers or loaded):
+    in_workers = startup.processes.in_workers
+    runs_elsewhere = request.dry_run or in_workers
+    options = request.network, startup, request.threads, request.assignment
+    with open_predictor(*options, runs_elsewhere) as predictor:
+        if has_work and not (in_workers or startup.networks):
             predictor.warm_up(predictor.sources[0])
-        # imports more while the GPU is warmed up
-        templates, identities = _identities(request, predictor)
-        if request.dry_run:
-            _print_plan(request, targets, predictor, identities, failures)
-        else:
-            settings = _run_settings(request, predictor, identities, templates, startup, search_process)
-            from foldcli.pipeline.runs.run import run_targets  # imports torch
-
-            make_writable_folder(request.output.folder)
-            run_targets(targets, settings, failures, request.as_json)
+        yield predictor
 
 
-def _identities(request: _Request, predictor: "Predictor") -> tuple[TemplateStage | None, TargetIdentities]:
-    """Open the search for templates, and check the parameters; return the identities of targets.
+def _open_templates(request: PredictionRequest, predictor: "Predictor") -> TemplateStage | None:
+    """Open the search for templates; return None without."""
+    if request.templates is None:
+        return None
+    search = predictor.family.template_search(request.templates.search, predictor.sources[0])
+    if search is None:
+        return None
+    return TemplateStage.open(replace(request.templates, search=search), cache_dir())
 
-    The identities lack the request for alignments.
-    """
-    templates = None
-    if request.templates is not None:
-        search = predictor.family.template_search(request.templates.search, predictor.sources[0])
-        if search is not None:
-            templates = TemplateStage.open(replace(request.templates, search=search), cache_dir())
-    identities = TargetIdentities(
+
+def _identities(predictor: "Predictor", templates: TemplateStage | None) -> TargetIdentities:
+    """Check the parameters, and return the identities of targets, without the request for alignments."""
+    return TargetIdentities(
         predictor.sources,
         check_parameters(predictor.sources),
         predictor.settings,
         templates=None if templates is None else templates.identity(),
     )
-    return templates, identities
 
 
 def _print_plan(
-    request: _Request,
+    request: PredictionRequest,
     targets: Sequence[tuple[str, TargetInput]],
     predictor: "Predictor",
     identities: TargetIdentities,
@@ -280,25 +237,23 @@ def _print_plan(
 
 
 def _run_settings(
-    request: _Request,
+    request: PredictionRequest,
     predictor: "Predictor",
     identities: TargetIdentities,
     templates: TemplateStage | None,
     startup: Startup,
-    search_process: SearchProcess | None,
+    open_search: OpenSearch | None,
+    report: Report | None,
 ) -> "RunSettings":
     """Open the database, and return the settings and stages of a run."""
     from foldcli.pipeline.network.device_workers import worker_settings  # imports torch
     from foldcli.pipeline.runs.state import RunSettings  # imports torch
 
-    network, kept, stage, description = request.network, request.kept, None, None
-    if request.search is not None:
-        search, device = request.search, network.device
-        stage, description = kept.open(search, device) if kept else search.open(device, search_process)
+    network, stage, description = request.network, None, None
+    if open_search is not None:
+        stage, description = open_search()
         identities = replace(identities, request=stage.request)
-    ranks, devices = network.gpus_per_target, len(network.devices)
-    in_workers = rank_options.predicts_in_workers(devices, ranks, request.assignment)
-    workers = worker_settings(network, predictor, request.threads) if in_workers else ()
+    in_workers = startup.processes.in_workers
     return RunSettings(
         output=request.output,
         features=request.features,
@@ -307,21 +262,8 @@ def _run_settings(
         search=stage,
         templates=templates,
         database=description,
-        workers=workers,
-        devices_per_target=ranks,
+        workers=worker_settings(network, predictor, request.threads) if in_workers else (),
+        devices_per_target=network.gpus_per_target,
         startup=startup,
-        report=None if kept is None else kept.report,
+        report=report,
     )
-
-
-def _given_options() -> set[str]:
-    context = click.get_current_context(silent=True)
-    if context is None:
-        return set()
-    given = click.core.ParameterSource.COMMANDLINE
-    return {name for name in context.params if context.get_parameter_source(name) is given}
-
-
-def _are_finished(targets: Sequence[tuple[str, TargetInput]], output: OutputSettings) -> bool:
-    """Return True if all targets have results."""
-    return all(output.files(name).path("done").exists() for name, _ in targets)

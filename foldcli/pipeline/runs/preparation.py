@@ -158,7 +158,7 @@ class JobPreparation:
     def _load_inputs(self, target: TargetRun, plan: TargetPlan, jobs: Sequence[Job]) -> object:
         """Return the inputs of a target's jobs, and add the target's facts; see `Family.inputs`."""
         if sum(len(job.tags) for job in jobs) < len(plan.models):
-            target.restore_memory_facts({} if plan.finished is None else plan.finished.facts)
+            target.restore_device(None if plan.finished is None else plan.finished.facts)
         family = self._settings.identities.family_of(target.input)
         with_templates = any(family.uses_templates(job.source) for job in plan.jobs)
         if plan.jobs and not with_templates:

@@ -27,14 +27,11 @@ from functools import partial
 from itertools import chain
 from typing import Any, TypeVar
 
-import click
-
 from features.complexes.pairing import DEFAULT_PAIRING
 from foldcli.errors import NotRelaxed, NotReported, SomeTargetsFailed, TargetFailed
 from foldcli.inputs.failures import Failures
 from foldcli.inputs.targets import approximate_length
 from foldcli.logs import log_time_since_start, logger
-from foldcli.options.common import available_cores
 from foldcli.outputs.done import DoneRecord
 from foldcli.outputs.model_files import ModelResult
 from foldcli.outputs.summary import RunSummary, remove_run_leftovers
@@ -57,8 +54,9 @@ from foldcli.pipeline.search.stores import CacheStore, ChainStore
 from foldcli.pipeline.targets.alignment_settings import FIRST_BATCH
 from foldcli.pipeline.targets.layouts import RunDescription, layout_of
 from msa.base.errors import MissingError
-from msa.base.interpreter import short_switch_interval
+from msa.base.hardware import available_cores
 from msa.base.services.service import close_all
+from msa.base.switch_interval import short_switch_interval
 from msa.io.fasta import FastaRecord
 
 Input = TypeVar("Input", bound=Any)
@@ -110,7 +108,7 @@ def run_targets(
     summary.write(failed)
     if as_json:
         for model in summary.models(failed):
-            click.echo(json.dumps(model))
+            print(json.dumps(model), flush=True)
     summary.log(failed, failures.path)
     from foldcli.report.make import make_index, try_index  # jinja2
 
@@ -275,8 +273,8 @@ def _log_result(target: TargetRun, record: DoneRecord, size: str, untrained: boo
     best = record.ranking[0]
     fields = {
         "target": target.name,
-        "residues": record.facts["residues"],
-        "alignment_rows": record.facts["alignment_rows"],
+        "residues": record.facts.residues,
+        "alignment_rows": record.facts.alignment_rows,
         "plddt": best.plddt,
         "ptm": best.ptm,
         "iptm": best.iptm,

@@ -19,32 +19,32 @@ def add_facts(
         settings: settings of the run.
         with_templates: whether templates were searched.
     """
-    if plan.finished is not None and "templates" in plan.finished.facts:
+    if plan.finished is not None and target.facts.templates is None:
         # the templates of the models that are kept
-        target.facts.setdefault("templates", plan.finished.facts["templates"])
+        target.facts.templates = plan.finished.facts.templates
     if settings.predictor.is_untrained and UNTRAINED not in target.warnings:
         target.warnings.append(UNTRAINED)
     _add_network_facts(target, plan, inputs, settings, with_templates)
     family = settings.identities.family_of(target.input)
-    target.facts |= family.input_facts(inputs, settings.predictor.settings)
+    target.facts.row_clusters = family.row_cluster_facts(inputs, settings.predictor.settings)
 
 
 def _add_network_facts(
     target: TargetRun, plan: TargetPlan, inputs: object, settings: RunSettings, with_templates: bool
 ) -> None:
     """Add the facts about a network whose accuracy was measured, and log those of the target."""
-    if plan.finished is not None and not with_templates and "network" in plan.finished.facts:
+    if plan.finished is not None and not with_templates and plan.finished.facts.network is not None:
         # no templates are searched if all models are kept
-        target.facts["network"] = plan.finished.facts["network"]
+        target.facts.network = plan.finished.facts.network
         return
     family, source = settings.identities.family_of(target.input), settings.predictor.sources[0]
     own_templates = bool(getattr(target.input, "templates", ()))
     own_templates |= settings.templates is not None and settings.templates.from_user
     facts = family.network_facts(source, inputs, settings.identities.settings, own_templates)
     if facts is not None:
-        target.facts["network"] = facts
+        target.facts.network = facts
         description = family.describe_network(source)
-        logger.info("%s: %s", target.name, facts["note"].removeprefix(f"{description} "))
+        logger.info("%s: %s", target.name, facts.note.removeprefix(f"{description} "))
 
 
 def warn_of_equal_seeds(target: TargetRun, plan: TargetPlan, inputs: object, settings: RunSettings) -> None:

@@ -5,10 +5,10 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from foldcli.options.common import parse_size
+from foldcli.values import parse_size
 from msa.base.errors import InputError
 from msa.base.hardware import gpu_numbers, has_nvidia_hardware
-from msa.gpu.device.opening import open_in_background
+from msa.gpu.device.cuda_context import open_in_background
 from msa.gpu.worker.process_start import GpuProcess
 
 # of about 300 proteins, whose search in this process takes as long as one in another with its start

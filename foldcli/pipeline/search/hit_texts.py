@@ -16,8 +16,8 @@ from msa.alignments.m8 import DEFAULT_COLUMNS, write_m8
 from msa.alignments.stockholm import write_stockholm
 from msa.database.database import TargetDatabase
 from msa.engines.database_processes import DatabaseProcesses
+from msa.engines.search_settings import SearchSettings
 from msa.hits.hits import Hits
-from msa.hits.search_settings import SearchSettings
 from msa.io.fasta import FastaRecord
 
 R = TypeVar("R")

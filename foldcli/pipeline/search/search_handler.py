@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, TypeVar
 from foldcli.logs import logger
 from foldcli.pipeline.search.gpu_opening import open_gpu
 from msa.base.hardware import gpu_numbers
-from msa.gpu.device.opening import allows_several_processes
+from msa.gpu.device.cuda_context import allows_several_processes
 from msa.io.fasta import FastaRecord
 
 if TYPE_CHECKING:
     from foldcli.pipeline.search.searcher import LocalSearcher
     from foldcli.pipeline.search.several_databases import JoinedSearcher
+    from msa.engines.search_settings import SearchSettings
     from msa.hits.hits import Hits
-    from msa.hits.search_settings import SearchSettings
 
 R = TypeVar("R")
 

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from foldcli.pipeline.search.stage import DatabaseSearcher
     from msa.database.database import TargetDatabase
     from msa.engines.engine import ProfileCallback
+    from msa.engines.search_settings import SearchSettings
     from msa.hits.hits import Hits
-    from msa.hits.search_settings import SearchSettings
 
 R = TypeVar("R")
 T = TypeVar("T")

@@ -17,10 +17,10 @@ from msa.database.database import BothStrands, TargetDatabase
 from msa.database.manifest import MANIFEST
 from msa.engines.database_processes import DatabaseProcesses
 from msa.engines.engine import Engine, ProfileCallback
+from msa.engines.search_settings import SearchSettings
 from msa.gpu.worker.interface import GpuSettings
 from msa.gpu.worker.process_start import GpuProcess
 from msa.hits.hits import Hits
-from msa.hits.search_settings import SearchSettings
 from msa.io.fasta import FastaRecord
 from msa.io.molecules import PROTEIN, RNA
 from msa.search.database_search import search_many
@@ -204,7 +204,7 @@ class DatabaseSource:
         """Open the first database; see `open_existing`."""
         folder = Path(self.db)
         if not self._is_database:
-            from msa.database.build import database_path  # imports numba, which databases do not need
+            from msa.database.cached_databases import database_path  # numba, which databases do not need
 
             folder = database_path(self.db, cache_dir(), self.molecule)
             if folder != Path(self.db) and not (folder / MANIFEST).is_file():
@@ -218,7 +218,7 @@ class DatabaseSource:
         return (Path(self.db) / MANIFEST).is_file()
 
     def _convert(self) -> TargetDatabase:
-        from msa.database.build import open_or_build_database  # imports numba, which databases do not need
+        from msa.database.cached_databases import open_or_build_database  # numba; see above
 
         with writing_cache(cache_dir()), progress_bar("building the database", "B") as progress:
             return open_or_build_database(

@@ -11,10 +11,10 @@ from foldcli.progress import Progress
 from msa.database.database import TargetDatabase
 from msa.engines.database_processes import DatabaseProcesses
 from msa.engines.engine import ProfileCallback
+from msa.engines.search_settings import SearchSettings
 from msa.hits.hits import Hits
-from msa.hits.search_settings import SearchSettings
 from msa.io.fasta import FastaRecord
-from msa.profile.pssm import ProfileQuery, QueryProfile
+from msa.profile.pssm import ProfileRecord, QueryProfile
 from msa.search.split.merge import concatenate_hits
 
 # queries whose hits in the first database are kept until the others have been searched
@@ -92,7 +92,7 @@ def _further_query(
     """Return what further databases are searched with: the last profile, or without iterations the query."""
     if settings.num_iterations == 1:
         return query
-    return ProfileQuery(query.header, query.sequence, profile.profile, "iterations", of_family)
+    return ProfileRecord(query.header, query.sequence, profile.profile, "iterations", of_family)
 
 
 def _join_hits(parts: Sequence[Hits], sizes: Sequence[int]) -> Hits:

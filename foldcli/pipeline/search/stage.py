@@ -16,8 +16,8 @@ from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
 from foldcli.progress import Progress, progress_bar
 from msa.engines.database_processes import DatabaseProcesses
 from msa.engines.engine import ProfileCallback
+from msa.engines.search_settings import SearchSettings
 from msa.hits.hits import Hits
-from msa.hits.search_settings import SearchSettings
 from msa.io.fasta import FastaRecord
 
 R = TypeVar("R")

@@ -11,6 +11,7 @@ from typing import IO, Protocol
 from features.complexes.a3m import parse_chains, write_paired_a3m
 from foldcli.inputs.complexes import Complex, chain_query
 from foldcli.logs import warn_once
+from foldcli.outputs.facts import SearchFacts
 from foldcli.outputs.layout import FileKind
 from foldcli.outputs.target import TargetRun
 from foldcli.pipeline.search.hit_texts import HitTexts
@@ -159,11 +160,11 @@ class ChainStore:
         hits = [self.read_hits(chain_query(chain), name) for name, chain in chains.items()]
         with atomic_write(files.staged_path("hits")) as stream:
             stream.writelines(each.table for each in hits)
-        target.facts["search"] = {
-            "hits": sum(each.table.count("\n") for each in hits),
-            "capped": self.store.request.settings.search.max_seqs if any(h.capped for h in hits) else None,
-            "sha256": {kind: file_sha256(files.staged_path(kind)) for kind in SEARCH_FILES},
-        }
+        target.facts.search = SearchFacts(
+            hits=sum(each.table.count("\n") for each in hits),
+            capped=self.store.request.settings.search.max_seqs if any(h.capped for h in hits) else None,
+            sha256={kind: file_sha256(files.staged_path(kind)) for kind in SEARCH_FILES},
+        )
         if any(each.capped for each in hits) and (warning := self._capped_warning()) not in target.warnings:
             target.warnings.append(warning)
             warn_once(f"{target.name}: {warning}")

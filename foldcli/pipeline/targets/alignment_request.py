@@ -5,13 +5,12 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 from foldcli.fingerprints import fingerprint
 from foldcli.inputs.complexes import Complex, chain_query
 from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
 from msa.io.fasta import FastaRecord
-from msa.profile.pssm import ProfileQuery
+from msa.profile.pssm import ProfileRecord
 
 
 @dataclass(frozen=True)
@@ -25,12 +24,12 @@ class AlignmentRequest:
     checksums: dict[str, str]
     settings: AlignmentSettings
 
-    def identity(self, query: FastaRecord | Complex) -> dict[str, Any]:
+    def identity(self, query: FastaRecord | Complex) -> dict[str, object]:
         """Return everything that the alignment of a query or a complex depends on."""
         if isinstance(query, Complex):
             return {"query": query.sequence} | self.chains_identity(query.chains)
-        profile: dict[str, Any] = {}
-        if isinstance(query, ProfileQuery):
+        profile: dict[str, object] = {}
+        if isinstance(query, ProfileRecord):
             profile["profile"] = hashlib.sha256(query.profile.tobytes()).hexdigest()
             profile["of_family"] = query.of_family
         return profile | {
@@ -39,7 +38,7 @@ class AlignmentRequest:
             **self._searched,
         }
 
-    def chains_identity(self, chains: Sequence[FastaRecord]) -> dict[str, Any]:
+    def chains_identity(self, chains: Sequence[FastaRecord]) -> dict[str, object]:
         """Return everything that the alignments of chains, and the pairing of their rows, depend on."""
         return {
             "chains": [self.fingerprint(chain_query(chain)) for chain in chains],
@@ -48,7 +47,7 @@ class AlignmentRequest:
         }
 
     @cached_property
-    def _searched(self) -> dict[str, Any]:
+    def _searched(self) -> dict[str, object]:
         """The part of an identity that all queries share."""
         return {"database": self.checksums, **self.settings.identity()}
 

@@ -3,18 +3,12 @@
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-import click
-
 from features.complexes.pairing import DEFAULT_PAIRING, PairingSettings
-from foldcli.options.common import value_or_default
+from foldcli.errors import OptionError
+from foldcli.values import value_or_default
+from msa.alignments.filter_settings import FOLDING_FILTER, AlignmentFilter
 from msa.base.errors import InputError
-from msa.hits.search_settings import (
-    FOLDING_FILTER,
-    FOLDING_SEARCH,
-    AlignmentFilter,
-    SearchSettings,
-    default_gap_costs,
-)
+from msa.engines.search_settings import FOLDING_SEARCH, SearchSettings, default_gap_costs
 from msa.profile.matrices import RNA
 
 # number of queries in a run's first batch, which is small so that the network can begin early; later batches
@@ -44,38 +38,35 @@ class AlignmentSettings:
             tables: use the defaults of tables of hits instead of those of alignments to fold.
 
         Raises:
-            click.UsageError: an unknown matrix, no E-value statistics for the matrix with the gap costs,
+            OptionError: an unknown matrix, no E-value statistics for the matrix with the gap costs,
                 --fast with --num-iterations, or a criterion of the alignment's rows is not in its range.
         """
         matrix = options["matrix"].upper()
         gap_open, gap_extend, profile_gap_open = default_gap_costs(matrix)
         defaults = SearchSettings() if tables else FOLDING_SEARCH
         if options["fast"] and options["num_iterations"] is not None:
-            raise click.UsageError("--fast is one iteration: it cannot be combined with --num-iterations.")
+            raise OptionError("--fast is one iteration: it cannot be combined with --num-iterations.")
         num_iterations = 1 if options["fast"] else options["num_iterations"]
+        copied_options = "min_ungapped_score", "min_seq_id", "coverage", "cov_mode", "e_profile"
         try:
             search = SearchSettings(
+                **{name: options[name] for name in copied_options},
                 evalue=value_or_default(options["evalue"], defaults.evalue),
                 max_seqs=value_or_default(options["max_seqs"], defaults.max_seqs),
-                min_ungapped_score=options["min_ungapped_score"],
                 matrix=matrix,
                 gap_open=options["gap_open"] or gap_open,
                 gap_extend=options["gap_extend"] or gap_extend,
                 profile_gap_open=options["gap_open"] or profile_gap_open,
                 comp_bias_corr=bool(options["comp_bias_corr"]),
-                min_seq_id=options["min_seq_id"],
-                coverage=options["coverage"],
-                cov_mode=options["cov_mode"],
                 num_iterations=value_or_default(num_iterations, defaults.num_iterations),
-                e_profile=options["e_profile"],
                 threads=threads,
             )
         except InputError as error:
-            raise click.UsageError(str(error)) from error
+            raise OptionError(str(error)) from error
         try:
             row_filter = _row_filter(options, AlignmentFilter() if tables else FOLDING_FILTER)
         except InputError as error:
-            raise click.UsageError(f"--{error}") from error
+            raise OptionError(f"--{error}") from error
         return cls(search, row_filter, PairingSettings(options["pair_mode"], options["pair_strategy"]))
 
     def for_rna(self) -> "AlignmentSettings":

@@ -1,7 +1,6 @@
 """Identities of targets: everything that the results of a run depend on, and the jobs that make them."""
 
 from dataclasses import dataclass
-from typing import Any
 
 from foldcli.families.base import AnyFamily
 from foldcli.families.registry import family_of, sources_for
@@ -24,7 +23,7 @@ class TargetIdentities:
     parameters: list[dict[str, str]]
     settings: JobSettings
     request: AlignmentRequest | None = None
-    templates: dict[str, Any] | None = None
+    templates: dict[str, object] | None = None
 
     @property
     def family(self) -> AnyFamily:
@@ -39,7 +38,7 @@ class TargetIdentities:
         """Return the family that predicts a target; raises the exceptions of `sources_of`."""
         return family_of(self.sources_of(target_input)[0])
 
-    def identity(self, name: str, target_input: object) -> dict[str, Any]:
+    def identity(self, name: str, target_input: object) -> dict[str, object]:
         """Return everything that all predictions of a target depend on; models and seeds are not part of it.
 
         Raises:

@@ -4,7 +4,6 @@ import json
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from features.complexes.pairing import PairingSettings
 from foldcli.families.registry import family_of
@@ -161,7 +160,7 @@ class ColabFoldLayout(Layout):
             stream.write(header + text)
 
 
-def _config(run: RunDescription) -> dict[str, Any]:
+def _config(run: RunDescription) -> dict[str, object]:
     """Return ColabFold's settings for this run, with the keys of its config.json.
 
     Settings that foldcli does not have get the value that describes its behaviour, such as one ensemble and

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 from foldcli.families.settings import Job
 from foldcli.fingerprints import fingerprint
@@ -36,7 +35,7 @@ class TargetPlan:
         is_finished: whether all requested jobs are done, ranked, relaxed, archived and reported as requested.
     """
 
-    identity: dict[str, Any]
+    identity: dict[str, object]
     fingerprint: str
     jobs: list[Job]
     stop_at_score: float
@@ -182,7 +181,7 @@ def _refusal(files: TargetFiles, models: list[ModelResult], reason: str) -> str:
     return f"{files.structures_folder} holds {count} {reason}; {remedy}"
 
 
-def _describe_differences(old: dict[str, Any], new: dict[str, Any]) -> Iterator[str]:
+def _describe_differences(old: dict[str, object], new: dict[str, object]) -> Iterator[str]:
     """Yield short descriptions of the settings that differ."""
     # `old` was read from JSON, which has no tuples
     before, now = dict(_flatten(old)), dict(_flatten(json.loads(json.dumps(new, default=str))))
@@ -196,7 +195,7 @@ def _describe_differences(old: dict[str, Any], new: dict[str, Any]) -> Iterator[
         yield f"{len(names) - _MAX_DIFFERENCES} others"
 
 
-def _flatten(settings: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def _flatten(settings: dict[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
     for name, value in settings.items():
         if isinstance(value, dict):
             yield from _flatten(value, f"{prefix}{name}.")

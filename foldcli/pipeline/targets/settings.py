@@ -4,9 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import click
-
 from features.templates.library.settings import TemplateSettings
+from foldcli.errors import OptionError
 from foldcli.inputs.shard import Shard
 from foldcli.outputs.layout import LayoutName, TargetFiles
 from foldcli.paths import default_feature_cache
@@ -57,7 +56,7 @@ class TemplateOptions:
             threads: CPU threads.
 
         Raises:
-            click.UsageError: options that exclude each other, or a malformed date.
+            OptionError: options that exclude each other, or a malformed date.
         """
         library, custom = options["templates"], options["custom_template_path"]
         hit_file, mirror = options["pdb_hit_file"], options["local_pdb_path"]
@@ -65,12 +64,12 @@ class TemplateOptions:
                  (("--templates", library), ("--custom-template-path", custom), ("--pdb-hit-file", hit_file))
                  if value is not None]  # fmt: skip
         if len(template_sources) > 1:
-            raise click.UsageError(f"{' and '.join(template_sources)} exclude each other")
+            raise OptionError(f"{' and '.join(template_sources)} exclude each other")
         if (hit_file is None) != (mirror is None):
-            raise click.UsageError("--pdb-hit-file and --local-pdb-path need each other")
+            raise OptionError("--pdb-hit-file and --local-pdb-path need each other")
         if options["no_templates"]:
             if template_sources:
-                raise click.UsageError(f"{template_sources[0]} and --no-templates exclude each other")
+                raise OptionError(f"{template_sources[0]} and --no-templates exclude each other")
             return None
         user_selected = custom is not None or hit_file is not None
         try:
@@ -82,7 +81,7 @@ class TemplateOptions:
                 threads=threads,
             )
         except InputError as error:
-            raise click.UsageError(f"--{str(error).replace('_', '-', 2)}") from error
+            raise OptionError(f"--{str(error).replace('_', '-', 2)}") from error
         return cls(library, custom, hit_file, mirror, search)
 
 

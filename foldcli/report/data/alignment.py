@@ -13,9 +13,9 @@ from msa.alignments import stockholm
 from msa.alignments.a3m import parse_chain_line
 from msa.alignments.complex_a3m import (
     ComplexAlignment,
-    a3m_rows,
     first_row_name,
     is_complex_a3m,
+    parse_a3m_rows,
     parse_complex_a3m,
 )
 from msa.alignments.files import Alignment, parse_alignment
@@ -144,7 +144,7 @@ def _chain_rows(path: Path) -> dict[str, dict[tuple[str, ...], str]]:
     ends = list(accumulate(lengths))
     rows: dict[str, dict[tuple[str, ...], str]] = {}
     queries: dict[int, str] = {}
-    for header, text in a3m_rows(data):
+    for header, text in parse_a3m_rows(data):
         # an unpaired row has gaps for the chains before its own, and these have no insertions
         start = len(text) - len(text.lstrip("-"))
         number = next((index for index, end in enumerate(ends) if start < end), 0)

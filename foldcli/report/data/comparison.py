@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from foldcli.outputs.done import facts_of
 from foldcli.report.data.page_data import RigidTransform
 
 _CHAIN_LETTERS = string.ascii_uppercase + string.ascii_lowercase + string.digits
@@ -72,18 +73,18 @@ def reference_text(comparison: dict[str, Any] | None, transform: RigidTransform)
 
 def state_values(done: dict[str, Any]) -> dict[str, Any] | None:
     """Return the table of a target's states; None without any."""
-    facts = done.get("facts", {})
-    if not (states := facts.get("states")):
+    facts = facts_of(done)
+    if not (states := facts.states):
         return None
     ranks = {model["tag"]: model["rank"] for model in done["ranking"]}
-    sizes = facts.get("row_clusters", {}).get("rows", [])
+    sizes = [] if facts.row_clusters is None else facts.row_clusters.rows
     rows = [
         (
             str(number),
-            str(len(state["models"])),
-            f"rank {ranks.get(state['medoid'], '–')}",
-            f"{state['tm_score']:.2f}",
-            _alignments(state["models"], sizes),
+            str(len(state.models)),
+            f"rank {ranks.get(state.medoid, '–')}",
+            f"{state.tm_score:.2f}",
+            _alignments(state.models, sizes),
         )
         for number, state in enumerate(states, 1)
     ]

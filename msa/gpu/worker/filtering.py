@@ -68,7 +68,7 @@ def upload_queries(
     batches = []
     for first in range(0, len(order), SELECTED_QUERIES):
         members = order[first : first + SELECTED_QUERIES]
-        longest = _longest_targets([queries[k] for k in members])
+        longest = _max_target_lengths([queries[k] for k in members])
         batches.append(
             GaplessBatch([profiles[k] for k in members], kernels, [limits[k] for k in members], longest)
         )
@@ -82,10 +82,12 @@ def upload_queries(
     return UploadedQueries(batches, np.argsort(order), ready)
 
 
-def _longest_targets(queries: Sequence[QueryProfile]) -> np.ndarray:
+def _max_target_lengths(queries: Sequence[QueryProfile]) -> np.ndarray:
     """Return the lengths of the longest targets that pass, by score, int32 [queries, n]."""
     unlimited = any_length(1)[0]
-    tables = [unlimited if query.longest_targets is None else query.longest_targets for query in queries]
+    tables = [
+        unlimited if query.max_target_lengths is None else query.max_target_lengths for query in queries
+    ]
     scores = np.arange(max(map(len, tables)))
     return np.stack([table.take(np.minimum(scores, len(table) - 1)) for table in tables])
 

@@ -20,6 +20,7 @@ from cuda.alignment.device import new_stream, release_unused
 from cuda.alignment.gapless import TableUploader
 from msa.base.progress import CompileProgress
 from msa.database.sequence_arrays import SequenceArrays
+from msa.engines.search_settings import SearchSettings
 from msa.gpu.device.database_stream import DEFAULT_CHUNK_BYTES, DatabaseStream
 from msa.gpu.device.devices import Gpu
 from msa.gpu.device.memory import Allocate, allocate_on_gpu, is_out_of_memory
@@ -35,7 +36,6 @@ from msa.gpu.worker.filtering import (
 )
 from msa.gpu.worker.interface import ALIGNMENT_THREADS, BestTargets, GpuSettings
 from msa.gpu.worker.kernel_compiler import FILTER, MANY_ALIGNMENTS, KernelCompiler
-from msa.hits.search_settings import SearchSettings
 from msa.profile.pssm import QueryProfile
 
 Result = TypeVar("Result")

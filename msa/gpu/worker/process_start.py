@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from msa.base.progress import CompileProgress
 from msa.base.services.service import Service, signal_name
-from msa.gpu.device.opening import open_in_background
+from msa.gpu.device.cuda_context import open_in_background
 
 if TYPE_CHECKING:
     from msa.gpu.device.devices import GpuUnavailable

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from msa.base.interpreter import drive_gpu
 from msa.base.services.process import serve
+from msa.base.switch_interval import shorten_switch_interval
 from msa.database.sequence_arrays import SequenceArrays
+from msa.engines.search_settings import SearchSettings
 from msa.gpu.device.devices import Gpu, find_gpu
 from msa.gpu.worker.interface import GpuSettings
-from msa.hits.search_settings import SearchSettings
 from msa.profile.pssm import QueryProfile
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ class GpuHandler(AlignmentHandler):
 
     def open(self, settings: GpuSettings, share: tuple[int, int]) -> Gpu:
         """Open the GPU and return it; must be the first request."""
-        drive_gpu()
+        shorten_switch_interval()
         from msa.gpu.worker.local_worker import LocalWorker  # while the driver starts
 
         found = find_gpu(self._gpu)

@@ -11,11 +11,11 @@ from msa.alphabet import encode
 from msa.base.errors import InputError
 from msa.database.database import TargetDatabase
 from msa.engines.database_processes import DatabaseProcesses
+from msa.engines.search_settings import SearchSettings
 from msa.hits.hits import Hits
-from msa.hits.search_settings import SearchSettings
 from msa.io.fasta import FastaRecord
 from msa.profile.family_profile import MAX_MEMBER_IDENTITY, distinct_rows, family_profile
-from msa.profile.pssm import ProfileQuery, QueryProfile
+from msa.profile.pssm import ProfileRecord, QueryProfile
 from msa.profile.statistics import evalues
 from msa.search.families.family import (
     MEMBER_CORRECTION_WEIGHT,
@@ -43,7 +43,7 @@ class FamilyBuilder:
     database: TargetDatabase
     settings: SearchSettings
 
-    def from_profile(self, query: ProfileQuery) -> ProfileFamily:
+    def from_profile(self, query: ProfileRecord) -> ProfileFamily:
         """Return the family of a query that came with a family profile; its members are unknown.
 
         Raises:
@@ -152,7 +152,7 @@ def _update(
     family: ProfileFamily | None,
     hits: Hits,
 ) -> ProfileFamily | None:
-    """Build a family from hits that were sent without their source, and return it without."""
+    """Build a family from hits without their source, and return it without its source."""
     family, hits = _with_source(family, database), replace(hits, source=database)
     return _with_source(_builder(database, settings).update(query, family, hits), None)
 

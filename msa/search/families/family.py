@@ -5,11 +5,11 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from msa.alphabet import encode
+from msa.engines.search_settings import SearchSettings
 from msa.hits.hits import Hits
-from msa.hits.search_settings import SearchSettings
 from msa.io.fasta import FastaRecord
 from msa.profile.gumbel import GumbelParameters, family_matrix, gumbel_parameters
-from msa.profile.pssm import ProfileQuery, QueryProfile, query_profile
+from msa.profile.pssm import ProfileRecord, QueryProfile, query_profile
 
 MEMBER_CORRECTION_WEIGHT = 2
 """Weight of the reversed-profile correction for family members; for hits, it is 1. Members need a larger
@@ -54,7 +54,7 @@ def initial_profile(query: FastaRecord, settings: SearchSettings) -> QueryProfil
     searches make.
     """
     codes, matrix = encode(query.sequence), settings.matrix
-    if isinstance(query, ProfileQuery):
+    if isinstance(query, ProfileRecord):
         is_own = not query.of_family and np.array_equal(query.profile, query_profile(codes, False, matrix))
         if settings.corrects_alignments or not is_own:
             return QueryProfile(codes, query.profile, is_own)

@@ -13,7 +13,7 @@ import numpy as np
 
 from msa.alphabet import LETTER_BITS
 from msa.database.sequence_arrays import SequenceArrays
-from msa.hits.search_settings import SearchSettings
+from msa.engines.search_settings import SearchSettings
 from msa.profile.gumbel import GumbelParameters
 from msa.profile.statistics import corrected_scores, evalues
 

@@ -9,7 +9,7 @@ from msa.database.database import TargetDatabase
 from msa.engines.engine import Aligner
 from msa.engines.pair_statistics import PairStatistics, QueryStatistics
 from msa.engines.scored_batch import AlignedBatch, Scores, ScoringRules
-from msa.hits.search_settings import SearchSettings
+from msa.engines.search_settings import SearchSettings
 from msa.profile.gumbel import GumbelParameters, gumbel_parameters
 from msa.search.families.family import MEMBER_CORRECTION_WEIGHT, family_parameters, family_settings
 from msa.search.scoring.composition import composition_excess_of_batch

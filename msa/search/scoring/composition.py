@@ -15,8 +15,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from msa.alphabet import LETTER_BITS, LETTERS, STANDARD
-from msa.base.jit import kernel
-from msa.base.threads import chunks_of_equal_work
+from msa.base.cpu_kernels.jit import kernel
+from msa.base.cpu_kernels.threads import chunks_of_equal_work
 from msa.database.database import TargetDatabase
 from msa.database.sequence_arrays import SequenceArrays
 from msa.profile.gumbel import GUMBEL_TABLES
@@ -26,7 +26,7 @@ from msa.profile.pssm import QueryProfile
 SEQUENCE_K_FACTOR = 2.2
 """Factor of the published K for scores of single sequences with this correction. The first residue of a gap
 costs less here than NCBI assumed when fitting K; see docs/sensitivity.md."""
-_TYPICAL_TARGETS, _SHORT_QUERY = {True: 1.2, False: 0.8}, 140.0
+_RELATIVE_REFERENCE_LENGTHS, _SHORT_QUERY = {True: 1.2, False: 0.8}, 140.0
 """Lengths by which those of targets, with CONTEXT or another matrix, and of shorter queries are divided; the
 quotients multiply E-values of single sequences. The first are relative to the mean of the database, so that
 E-values count its sequences and not its residues. All are fitted to reversed and shuffled sequences; see
@@ -42,10 +42,10 @@ _MAX_RESIDUES = 2**17
 """Maximum number of residues of targets that are processed at once, unless a single region has more."""
 
 
-def typical_target(query_length: int, database: TargetDatabase, matrix: str) -> float:
-    """Return `msa.engines.pair_statistics.QueryStatistics.typical_target` of a single sequence."""
+def reference_length(query_length: int, database: TargetDatabase, matrix: str) -> float:
+    """Return `msa.engines.pair_statistics.QueryStatistics.reference_length` of a single sequence."""
     mean = max(database.total_residues, 1) / max(database.total_sequences, 1)
-    return _TYPICAL_TARGETS[matrix == CONTEXT] * mean * max(_SHORT_QUERY / query_length, 1.0)
+    return _RELATIVE_REFERENCE_LENGTHS[matrix == CONTEXT] * mean * max(_SHORT_QUERY / query_length, 1.0)
 
 
 def composition_excess_of_batch(

@@ -15,14 +15,14 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from msa.base.threads import chunks_of_equal_work, run_in_threads
+from msa.base.cpu_kernels.threads import chunks_of_equal_work, run_in_threads
 from msa.database.sequence_arrays import SequenceArrays
 from msa.engines.pair_statistics import PairStatistics
 from msa.profile.context import context_model
 from msa.profile.gumbel import GUMBEL_TABLES
 from msa.profile.matrices import CONTEXT
 from msa.profile.pssm import QueryProfile, context_tables
-from msa.profile.statistics import map_numbers
+from msa.profile.statistics import apply_elementwise
 from msa.search.scoring.composition import SEQUENCE_CHANCE_FRACTION
 
 MIN_EVALUE, MAX_EVALUE = 1e-4, 0.3
@@ -78,10 +78,10 @@ def forward_evalues(
     windows = _windows(targets, indices, records)
     scores = _forward_scores(profiles, queries, targets, windows, threads)
     cells = np.maximum(pairs.query_lengths * pairs.target_lengths.astype(np.float64), _MIN_PAIRS)
-    of_reversed = scores[:, 1] - map_numbers(math.log, _K * cells / SEQUENCE_CHANCE_FRACTION)
+    of_reversed = scores[:, 1] - apply_elementwise(math.log, _K * cells / SEQUENCE_CHANCE_FRACTION)
     corrected = scores[:, 0] - np.maximum(excess * pairs.parameters.lambda_, of_reversed)
     starts = _K * pairs.query_lengths * float(pairs.database_residues)
-    chances = map_numbers(math.exp, np.minimum(-corrected, _MAX_EXPONENT))
+    chances = apply_elementwise(math.exp, np.minimum(-corrected, _MAX_EXPONENT))
     return np.asarray(starts * chances * pairs.length_factors)
 
 

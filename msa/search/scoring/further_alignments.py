@@ -20,13 +20,13 @@ from msa.engines.engine import (
     Aligner,
     Candidates,
     EngineRequest,
-    Selection,
+    SelectionCriteria,
     all_alignments,
     evalues_of_passing,
 )
 from msa.engines.pair_statistics import PairStatistics
 from msa.engines.scored_batch import AlignedBatch, Scores
-from msa.hits.search_settings import SearchSettings
+from msa.engines.search_settings import SearchSettings
 from msa.profile.gumbel import GumbelParameters, gumbel_parameters
 from msa.profile.matrices import BLOSUM62, CONTEXT
 from msa.profile.pssm import QueryProfile, query_profile
@@ -93,7 +93,7 @@ class FurtherAlignments:
         if self._second_parameters is not None:
             second = {query: _second_profile(batch.profiles[query]) for query, _, _ in selected}
             requested += [(second[query], parts.whole(first, end)) for query, first, end in selected]
-        selection = Selection(self._evalues([query for query, _, _ in selected], targets), 0.0)
+        selection = SelectionCriteria(self._evalues([query for query, _, _ in selected], targets), 0.0)
         request = EngineRequest(parts.sequences, self._settings, None, selection)
         found = list(self._aligner.align(requested, request))
         scores = self._with_sums(batch, scores, rows, parts, found[: len(selected)])

@@ -11,9 +11,9 @@ import math
 import numpy as np
 
 from msa.alphabet import LETTER_BITS, LETTERS, X
-from msa.base.jit import kernel
-from msa.database.vector_lanes import last, load, shift_1, shift_2, shift_4, splat, store
-from msa.profile.compiled_context import fill_profile
+from msa.base.cpu_kernels.jit import kernel
+from msa.base.cpu_kernels.vector_lanes import last, load, shift_1, shift_2, shift_4, splat, store
+from msa.search.scoring.compiled_context import fill_profile
 
 LANES = 8
 """Columns that are computed at once."""

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from msa.base.errors import InputError, MissingError
-from msa.base.interpreter import drive_gpu
 from msa.base.services.requests import Requests
+from msa.base.switch_interval import shorten_switch_interval
 from msa.database.database import TargetDatabase
 from msa.database.manifest import DatabaseManifest
 from msa.engines.engine import Candidates, EngineRequest
@@ -19,8 +19,8 @@ from msa.gpu.group import align_pairs
 from msa.gpu.remote_worker import RemoteAligner
 from msa.gpu.worker.interface import ALIGNMENT_THREADS
 from msa.gpu.worker.process_start import process_ended
-from msa.profile.compiled_statistics import fill_evalues
 from msa.profile.pssm import QueryProfile, context_tables
+from msa.profile.statistics import fill_evalues
 from msa.search.scoring import kernels
 from msa.search.scoring.candidate_scorer import CandidateScorer
 from msa.search.scoring.composition import count_residues
@@ -39,7 +39,7 @@ class ScoringHandler:
     """
 
     def __init__(self, report: Callable[..., None], gpu: int, descriptor: int) -> None:
-        drive_gpu()
+        shorten_switch_interval()
         requests = Requests(socket.socket(fileno=descriptor), partial(process_ended, gpu))
         requests.receive_in_background("alignments")
         self._aligner = _Aligner(requests.request)

@@ -1,8 +1,8 @@
 """E-values of targets that the query matches in two regions.
 
 One local alignment covers neither two domains with unrelated residues between them nor the copies of a
-repeat. The parts of a target before and after its best alignment are therefore aligned as well. Its E-value
-becomes that of the sum of both scores (Karlin & Altschul, PNAS 90:5873, 1993), if this is smaller.
+repeat. The parts of a target before and after its best alignment are therefore aligned as well. The E-value
+of the sum of both scores (Karlin & Altschul, PNAS 90:5873, 1993) replaces the target's if it is smaller.
 """
 
 import math

@@ -18,9 +18,9 @@ import numpy as np
 from cuda.alignment import AlignmentPaths
 from msa.database.database import TargetDatabase
 from msa.database.sequence_arrays import SequenceArrays
+from msa.engines.search_settings import SearchSettings
 from msa.hits.filtered_targets import FilteredTargets, merge_filtered
 from msa.hits.hits import Hits, QueryHits, StoredSequences
-from msa.hits.search_settings import SearchSettings
 from msa.search.database_search import apply_thresholds
 from msa.search.windows import best_hits
 

@@ -10,8 +10,8 @@ import numpy as np
 from msa.base.progress import Progress
 from msa.database.database import TargetDatabase
 from msa.engines.engine import Engine
+from msa.engines.search_settings import MAX_SEQS, SearchSettings
 from msa.hits.hits import QueryHits
-from msa.hits.search_settings import MAX_SEQS, SearchSettings
 from msa.io.fasta import FastaRecord
 from msa.search.database_search import apply_thresholds, check_query, prepared_engine, queries_per_block
 from msa.search.iterations import IteratedSearch

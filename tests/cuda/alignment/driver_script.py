@@ -14,12 +14,12 @@ from cuda.alignment.memory_pool import Block, MemoryPool
 from cuda.alignment.smith_waterman import Pairs, end_positions, trace_paths
 from msa.database.database import TargetDatabase
 from msa.database.sequence_arrays import SequenceArrays
+from msa.engines.search_settings import SearchSettings
 from msa.gpu.device.database_stream import DatabaseStream
 from msa.gpu.device.devices import find_gpu
 from msa.gpu.device.memory import allocate_on_gpu, is_out_of_memory
 from msa.gpu.worker import kernel_compiler
 from msa.gpu.worker.interface import GpuSettings
-from msa.hits.search_settings import SearchSettings
 from msa.io.fasta import FastaRecord
 from msa.search.database_search import search_many
 from msa.search.engine_selection import create_engine

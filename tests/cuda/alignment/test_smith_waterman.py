@@ -12,7 +12,7 @@ from cuda.alignment.smith_waterman.row_launcher import RowLauncher
 from msa.alphabet import MASK_BIT
 from msa.cpu.smith_waterman import align
 from msa.database.sequence_arrays import SequenceArrays
-from msa.hits.hits import LocalAlignment
+from msa.hits.local_alignments import LocalAlignment
 from msa.profile.pssm import query_profile
 from tests.cuda.alignment.reference import best_alignment
 from tests.msa.alignments.alignment_builders import local_alignments

@@ -5,7 +5,7 @@ The interpreter must be enabled before kernels are imported. Without a GPU the k
 another process, with a sample of its cases.
 
 The folders are those of cuda/fused, and three more with such tests: `row_sums` of row_sums.py, `network` of a
-whole network on the kernels, and `contest` of the kernels in benchmarks/contest.py.
+whole network on the kernels, and `contest` of the kernels in benchmarks/contest_kernels.py.
 """
 
 import random

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from features.alphafold2.deterministic import make_features
-from features.alphafold2.schema import CACHED
+from features.alphafold2.schema import CACHED_FEATURES
 from features.chemistry.residues import atom_maps
 from msa.alignments.files import Alignment, parse_alignment
 from msa.base.errors import InputError
@@ -49,8 +49,8 @@ def test_only_the_first_of_equal_rows_is_kept(groups: list[list[str]], random) -
 def test_dtypes_and_shapes_match_the_schema() -> None:
     sizes = {"N": 5, "M": 2, "P": 1, "T": 0}
     features = make_features([parse_alignment(b">q\nMKVLG\n>a OX=9606\nMK-LG\n")])
-    assert features.keys() == CACHED.keys()
-    for name, (dtype, shape) in CACHED.items():
+    assert features.keys() == CACHED_FEATURES.keys()
+    for name, (dtype, shape) in CACHED_FEATURES.items():
         kind = {"bytes": "S", "uint*": "u"}.get(dtype)
         assert features[name].dtype.kind == kind if kind else features[name].dtype == dtype, name
         assert features[name].shape == tuple(

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from features.alphafold2.deterministic import make_features
+from features.alphafold2.random_draws import PhiloxDraws
 from features.alphafold2.sampling import (
-    PhiloxDraws,
     SamplingSettings,
     assign_to_clusters,
     mask_columns,

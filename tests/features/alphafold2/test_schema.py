@@ -4,7 +4,7 @@ import pytest
 
 from features.alphafold2.deterministic import make_features
 from features.alphafold2.sampling import SamplingSettings, sample_features
-from features.alphafold2.schema import CACHED
+from features.alphafold2.schema import CACHED_FEATURES
 from msa.alignments.files import parse_alignment
 from msa.base.network_inputs import MONOMER, UNCHANGING
 
@@ -13,8 +13,8 @@ from msa.base.network_inputs import MONOMER, UNCHANGING
 def test_features_match_the_schema(slots: int) -> None:
     features = make_features([parse_alignment(b">q\nMKVLG\n>a\nMK-LG\n>b\nMKaVLA\n")])
     inputs = sample_features(features, SamplingSettings(6, 2, slots), 2, seed=0)
-    assert features.keys() == CACHED.keys()
-    assert CACHED.keys() & MONOMER.keys() == UNCHANGING.keys()
+    assert features.keys() == CACHED_FEATURES.keys()
+    assert CACHED_FEATURES.keys() & MONOMER.keys() == UNCHANGING.keys()
     assert inputs.keys() == {name for name in MONOMER if slots or not name.startswith("template_")}
     sizes = {
         "N": 5,
@@ -28,7 +28,7 @@ def test_features_match_the_schema(slots: int) -> None:
     def axes(shape: str) -> tuple[int, ...]:
         return tuple(sizes[axis] if axis in sizes else int(axis) for axis in shape.split())
 
-    for name, (dtype, shape) in CACHED.items():
+    for name, (dtype, shape) in CACHED_FEATURES.items():
         value = features[name]
         assert value.shape == axes(shape), name
         assert value.dtype.kind == {"uint*": "u", "bytes": "S"}.get(dtype, value.dtype.kind), name

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from features.alphafold3.found_alignments import add_alignments
-from features.alphafold3.inputs import Settings, build_sample
+from features.alphafold3.inputs import InputSettings, build_sample
 from features.assembly.job import Ligand, MoleculeJob, Polymer
 from features.chemistry.residue_classes import MoleculeKind
 from features.complexes.pairing import PairingSettings
@@ -42,7 +42,7 @@ def test_chains_of_several_proteins_get_their_rows_and_pairs_of_a_species() -> N
     assert first.paired.deletions[1].tolist() == [0, 0, 0, 1, 0]
     assert result.paired_rows == 1 and rna.alignment is None
     assert result.notes == ("chain R: no alignment; --rna-db searches a database of RNA",)
-    sample = build_sample(result.job, Settings(templates=1)).features
+    sample = build_sample(result.job, InputSettings(templates=1)).features
     assert sample["num_paired_seqs"].tolist() == [3]  # the query, the query again, one pair
     columns = np.flatnonzero(sample["is_protein"])
     assert (sample["msa"][2, columns].argmax(-1) != 31).sum() == 5 + 5 + 5

@@ -7,8 +7,8 @@ import pytest
 import rdkit
 
 from features.alphafold3.alignments import AlignmentLimits
-from features.alphafold3.inputs import Sample, Settings, build_sample
-from features.alphafold3.templates import TemplateRows, template_features
+from features.alphafold3.inputs import InputSettings, Sample, build_sample
+from features.alphafold3.templates import TokenTemplates, template_features
 from features.assembly.atoms import build_atoms
 from features.assembly.job import MoleculeJob, Polymer
 from features.assembly.tokens import build_tokens
@@ -41,7 +41,7 @@ def sample() -> dict[str, Sample]:
 
 def build(name: str, made: dict[str, Sample]) -> Sample:
     if name not in made:
-        made[name] = build_sample(read_jobs()[name], Settings(seed=SEED, chiral_residues=False))
+        made[name] = build_sample(read_jobs()[name], InputSettings(seed=SEED, chiral_residues=False))
     return made[name]
 
 
@@ -86,7 +86,7 @@ def test_template_features_equal_those_of_openfold3() -> None:
     )
     tokens = build_tokens(build_atoms(job))
     assert tokens.chain.tolist() == expected["chain"].tolist()
-    rows = TemplateRows(np.zeros((2, 6), int), expected["pseudo_beta"], expected["frames"])
+    rows = TokenTemplates(np.zeros((2, 6), int), expected["pseudo_beta"], expected["frames"])
     made = template_features(tokens, rows, 2)
     np.testing.assert_array_equal(made["template_distogram"], expected["template_distogram"])
     np.testing.assert_allclose(made["template_unit_vector"], expected["template_unit_vector"], atol=3e-6)
@@ -94,7 +94,7 @@ def test_template_features_equal_those_of_openfold3() -> None:
 
 def test_same_seed_gives_same_bytes_and_another_seed_others() -> None:
     job = read_jobs()["paired_dimer"]
-    first, again, other = (build_sample(job, Settings(seed=seed)).features for seed in (1, 1, 2))
+    first, again, other = (build_sample(job, InputSettings(seed=seed)).features for seed in (1, 1, 2))
     assert all(first[key].tobytes() == again[key].tobytes() for key in ALL_ATOM)
     assert first["ref_pos"].tobytes() != other["ref_pos"].tobytes()
 
@@ -103,7 +103,7 @@ def test_amino_acids_have_the_handedness_of_the_dictionary() -> None:
     job = MoleculeJob(
         "handed", (read_jobs()["d_amino_acids"].entities[0], Polymer(MoleculeKind.PROTEIN, "AVKF", ("B",)))
     )
-    made = build_sample(job, Settings(seed=3))
+    made = build_sample(job, InputSettings(seed=3))
     signs: dict[str, set[float]] = {}
     for molecule in np.unique(made.atoms.molecule):
         rows = made.atoms.molecule == molecule
@@ -117,13 +117,13 @@ def test_amino_acids_have_the_handedness_of_the_dictionary() -> None:
 
 def test_too_many_tokens_are_refused() -> None:
     with pytest.raises(InputError, match="50 tokens; at most 49 are allowed"):
-        build_sample(read_jobs()["small"], Settings(max_tokens=49))
+        build_sample(read_jobs()["small"], InputSettings(max_tokens=49))
 
 
 def test_alignment_of_another_sequence_is_refused() -> None:
     polymer = Polymer(MoleculeKind.PROTEIN, "GAS", ("A",), alignment=parse_alignment(b">q\nGAST\n"))
     with pytest.raises(InputError, match=r"chain A: the first row .* \(4 residues instead of 3\)"):
-        build_sample(MoleculeJob("x", (polymer,)), Settings())
+        build_sample(MoleculeJob("x", (polymer,)), InputSettings())
 
 
 def test_paired_alignments_of_different_depth_are_refused() -> None:
@@ -132,12 +132,12 @@ def test_paired_alignments_of_different_depth_are_refused() -> None:
         for chain, text in (("A", b">q\nGAS\n"), ("B", b">q\nGAS\n>r\nGAS\n"))
     ]
     with pytest.raises(InputError, match="paired alignments of different chains have 1 and 2 rows"):
-        build_sample(MoleculeJob("x", tuple(polymers)), Settings())
+        build_sample(MoleculeJob("x", tuple(polymers)), InputSettings())
 
 
 def test_profile_has_the_rows_within_the_limits_and_the_query_alone_with_paired_rows() -> None:
     alignment, letters = parse_alignment(b">q\nMKV\n>a\nMRV\n>b\nAKV\n>c\nMKA\n"), "MKVAR"
-    settings = Settings(limits=AlignmentLimits(unpaired_read=2))
+    settings = InputSettings(limits=AlignmentLimits(unpaired_read=2))
     classes = [residue_class(component_code(letter, MoleculeKind.PROTEIN)) for letter in letters]
     for given, expected in (
         ({"alignment": alignment}, [[1, 0, 0, 0, 0], [0, 0.5, 0, 0, 0.5], [0, 0, 1, 0, 0]]),

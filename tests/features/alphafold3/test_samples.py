@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from features.alphafold3.alignments import AlignmentLimits
-from features.alphafold3.inputs import Sample, Settings, build_sample
+from features.alphafold3.inputs import InputSettings, Sample, build_sample
 from features.alphafold3.samples import load_sample, read_sample, sample_key, sample_path, write_sample
-from features.alphafold3.templates import TemplateRows
+from features.alphafold3.templates import TokenTemplates
 from features.assembly.job import MoleculeJob, Polymer
 from features.assembly.job_json import job_of_json, job_to_json
 from features.cache.entry import CorruptEntryError
@@ -38,8 +38,8 @@ def check_equal(first: Sample, second: Sample) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_entries_give_the_same_sample(name: str, tmp_path: Path) -> None:
     job = read_jobs()[name]
-    sample = build_sample(job, Settings(seed=3))
-    key = sample_key(job, Settings(seed=3))
+    sample = build_sample(job, InputSettings(seed=3))
+    key = sample_key(job, InputSettings(seed=3))
     assert load_sample(tmp_path, key) is None
     path = write_sample(tmp_path, key, job, sample)
     assert path == sample_path(tmp_path, key)
@@ -49,13 +49,13 @@ def test_entries_give_the_same_sample(name: str, tmp_path: Path) -> None:
     assert write_sample(tmp_path, key, job, sample).read_bytes() == first
 
 
-def template_rows(tokens: int) -> TemplateRows:
+def template_rows(tokens: int) -> TokenTemplates:
     source = np.random.default_rng(1)
     beta = source.normal(scale=9, size=(4, tokens, 3))
     beta[1:] = np.nan
     frames = source.normal(scale=9, size=(4, tokens, 3, 3))
     frames[2:] = np.nan
-    return TemplateRows(source.integers(0, 32, (4, tokens)), beta, frames)
+    return TokenTemplates(source.integers(0, 32, (4, tokens)), beta, frames)
 
 
 def test_templates_and_deletions_are_kept(tmp_path: Path) -> None:
@@ -63,8 +63,8 @@ def test_templates_and_deletions_are_kept(tmp_path: Path) -> None:
     alignment = parse_alignment(f">q\nMKV\n{rows}".encode())
     job = MoleculeJob("job", (Polymer(MoleculeKind.PROTEIN, "MKV", ("A",), alignment=alignment),))
     templates = template_rows(3)
-    sample = build_sample(job, Settings(), templates)
-    path = write_sample(tmp_path, sample_key(job, Settings(), templates), job, sample)
+    sample = build_sample(job, InputSettings(), templates)
+    path = write_sample(tmp_path, sample_key(job, InputSettings(), templates), job, sample)
     check_equal(read_sample(path), sample)
 
 
@@ -77,7 +77,7 @@ def test_molecules_survive_json() -> None:
 def test_keys_depend_on_content_alone() -> None:
     alignment = parse_alignment(b">q\nMKV\n>a\nMRV\n")
     polymer = Polymer(MoleculeKind.PROTEIN, "MKV", ("A",), alignment=alignment, line=3)
-    job, settings = MoleculeJob("job", (polymer,), path="x.json", line=2), Settings()
+    job, settings = MoleculeJob("job", (polymer,), path="x.json", line=2), InputSettings()
     key = sample_key(job, settings)
     renamed = parse_alignment(b">other\nMKV\n>b\nMRV\n", "y.a3m")
     same = MoleculeJob("other", (replace(polymer, alignment=renamed, line=None),))
@@ -96,8 +96,8 @@ def test_keys_depend_on_content_alone() -> None:
 
 def test_damage_is_noticed(tmp_path: Path) -> None:
     job = read_jobs()["ions"]
-    key = sample_key(job, Settings())
-    path = write_sample(tmp_path, key, job, build_sample(job, Settings()))
+    key = sample_key(job, InputSettings())
+    path = write_sample(tmp_path, key, job, build_sample(job, InputSettings()))
     content = path.read_bytes()
     with pytest.raises(CorruptEntryError, match="different key"):
         read_sample(path, "00")

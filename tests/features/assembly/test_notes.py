@@ -4,7 +4,7 @@ import pytest
 
 from features.assembly.atoms import build_atoms
 from features.assembly.job import Bond, BondedAtom, Ligand, Modification, MoleculeJob, Polymer
-from features.assembly.notes import describe_surprises
+from features.assembly.notes import molecule_notes
 from features.assembly.tokens import build_tokens
 from features.chemistry.residue_classes import MoleculeKind
 
@@ -23,7 +23,7 @@ def bond(first: tuple[str, int, str], second: tuple[str, int, str]) -> Bond:
 
 def notes(*entities: Polymer | Ligand, bonds: tuple[Bond, ...] = ()) -> list[str]:
     atoms = build_atoms(MoleculeJob("x", entities, bonds))
-    return describe_surprises(atoms, build_tokens(atoms))
+    return molecule_notes(atoms, build_tokens(atoms))
 
 
 JOINED = (bond(("B", 1, "O4"), ("B", 2, "C1")), bond(("B", 2, "O4"), ("B", 3, "C1")))

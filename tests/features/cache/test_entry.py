@@ -11,7 +11,7 @@ import pytest
 import safetensors.numpy
 
 from features.alphafold2.deterministic import make_features
-from features.alphafold2.schema import CACHED
+from features.alphafold2.schema import CACHED_FEATURES
 from features.cache import entry as entry_module
 from features.cache.cache import FeatureCache, cache_key
 from features.cache.entry import CorruptEntryError, encode_entry, read_entry, read_entry_metadata
@@ -110,7 +110,7 @@ def test_entries_round_trip(entries: dict[str, bytes], tmp_path: Path, verify: b
     for key, content in entries.items():
         (tmp_path / "entry").write_bytes(content)
         features = read_entry(tmp_path / "entry", key, verify)
-        assert features.keys() == CACHED.keys()
+        assert features.keys() == CACHED_FEATURES.keys()
         assert encode_entry(key, features, ["x"]) == content
 
 

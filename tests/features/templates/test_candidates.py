@@ -4,8 +4,9 @@ import numpy as np
 
 from features.templates.candidates import aligned_pairs
 from features.templates.library.library import StructureLibrary
-from msa.hits.hits import Hits, LocalAlignment
-from msa.hits.search_settings import SearchSettings
+from msa.engines.search_settings import SearchSettings
+from msa.hits.hits import Hits
+from msa.hits.local_alignments import LocalAlignment
 from msa.io.fasta import FastaRecord
 from msa.search.database_search import search
 

@@ -9,16 +9,16 @@ import gemmi
 import numpy as np
 import pytest
 
-from features.alphafold3.inputs import Settings
+from features.alphafold3.inputs import InputSettings
 from features.chemistry.residue_classes import MoleculeKind
 from features.training.complexes import ComplexSet, write_complex, write_index
 from features.training.crops import CropWeights
 from features.training.experiment import read_complex
-from features.training.weights import ChainContacts, Place, sample_probabilities
+from features.training.weights import ChainContacts, ChainOrInterface, sample_probabilities
 from msa.base.errors import InputError
 
 ENTRIES = Path(__file__).parents[1] / "templates" / "data"
-SETTINGS = Settings(templates=1)
+SETTINGS = InputSettings(templates=1)
 
 
 def write_complexes(paths: list[Path], folder: Path) -> None:
@@ -39,12 +39,12 @@ def test_samples_depend_on_seed_and_number_alone(folder: Path) -> None:
     samples = [first.draw(7, number, 30, CropWeights()) for number in range(12)]
     for number in (11, 3, 8):  # in another order, by another process
         again = second.draw(7, number, 30, CropWeights())
-        assert (again.name, again.place) == (samples[number].name, samples[number].place)
+        assert (again.name, again.drawn_for) == (samples[number].name, samples[number].drawn_for)
         for name, array in again.features.items():
             assert np.array_equal(array, samples[number].features[name])
-    assert len({(sample.name, sample.place.chains) for sample in samples}) > 3
+    assert len({(sample.name, sample.drawn_for.chains) for sample in samples}) > 3
     others = [first.draw(8, number, 30, CropWeights()) for number in range(12)]
-    assert [x.place for x in others] != [x.place for x in samples]
+    assert [x.drawn_for for x in others] != [x.drawn_for for x in samples]
 
 
 def test_a_sample_has_labels_for_each_of_its_atoms(folder: Path) -> None:
@@ -62,26 +62,26 @@ def test_a_sample_has_labels_for_each_of_its_atoms(folder: Path) -> None:
 def test_chains_and_interfaces_are_drawn_by_their_weights(folder: Path) -> None:
     complexes = ComplexSet(folder)
     assert complexes.probabilities.sum() == pytest.approx(1)
-    kinds = {tuple(sorted(place.kinds)) for place in complexes.places if len(place.chains) == 2}
+    kinds = {tuple(sorted(item.kinds)) for item in complexes.chains_and_interfaces if len(item.chains) == 2}
     assert (MoleculeKind.PROTEIN, MoleculeKind.DNA) in kinds
     assert (MoleculeKind.DNA, MoleculeKind.DNA) in kinds
     assert (MoleculeKind.PROTEIN, MoleculeKind.LIGAND) in kinds
-    drawn = Counter(complexes.draw(2, number, 1, CropWeights()).place for number in range(1500))
-    shares = [drawn[place] / 1500 for place in complexes.places]
+    drawn = Counter(complexes.draw(2, number, 1, CropWeights()).drawn_for for number in range(1500))
+    shares = [drawn[item] / 1500 for item in complexes.chains_and_interfaces]
     assert shares == pytest.approx(complexes.probabilities.tolist(), abs=0.04)
 
 
 def test_weights_are_those_of_alphafold3() -> None:
     protein, dna, ligand = MoleculeKind.PROTEIN, MoleculeKind.DNA, MoleculeKind.LIGAND
-    places = [
-        Place(0, (0,), (protein,), (("x", "a"),)),
-        Place(1, (0,), (protein,), (("x", "a"),)),
-        Place(1, (1,), (ligand,), (("x", "b"),)),
-        Place(1, (0, 1), (protein, ligand), (("x", "a"), ("x", "b"))),
-        Place(2, (0, 1), (protein, dna), (("x", "a"), ("x", "c"))),
+    items = [
+        ChainOrInterface(0, (0,), (protein,), (("x", "a"),)),
+        ChainOrInterface(1, (0,), (protein,), (("x", "a"),)),
+        ChainOrInterface(1, (1,), (ligand,), (("x", "b"),)),
+        ChainOrInterface(1, (0, 1), (protein, ligand), (("x", "a"), ("x", "b"))),
+        ChainOrInterface(2, (0, 1), (protein, dna), (("x", "a"), ("x", "c"))),
     ]
     weights = np.array([0.5 / 2 * 3, 0.5 / 2 * 3, 0.5, 4, 6])
-    assert sample_probabilities(places) == pytest.approx(weights / weights.sum())
+    assert sample_probabilities(items) == pytest.approx(weights / weights.sum())
 
 
 def test_clusters_of_chains() -> None:
@@ -89,12 +89,12 @@ def test_clusters_of_chains() -> None:
     contacts = ChainContacts(
         (0, 1, 2, 4), (protein, protein, dna, ligand), ("GA", "GV", "GA", "ATP"), ((0, 4), (1, 4), (0, 2))
     )
-    *chains, first, second, third = contacts.places(3, {"GA": "c1", "GV": "c1"})
-    assert [place.chains for place in chains] == [(0,), (1,), (2,), (4,)]
-    assert len({place.cluster for place in chains}) == 3
+    *chains, first, second, third = contacts.chains_and_interfaces(3, {"GA": "c1", "GV": "c1"})
+    assert [item.chains for item in chains] == [(0,), (1,), (2,), (4,)]
+    assert len({item.cluster for item in chains}) == 3
     assert first.cluster == second.cluster != third.cluster
     assert (first.entry, first.chains, first.kinds) == (3, (0, 4), (protein, ligand))
-    assert len({place.cluster for place in contacts.places(3, {})}) == 7
+    assert len({item.cluster for item in contacts.chains_and_interfaces(3, {})}) == 7
 
 
 @pytest.mark.slow
@@ -106,7 +106,7 @@ def test_a_folder_in_parts_gives_the_same_samples(folder: Path, tmp_path: Path) 
         ]
         write_index(tmp_path, entries, part=f".{number}-of-2")
     whole, parts = ComplexSet(folder), ComplexSet(tmp_path)
-    assert (parts.names, parts.places) == (whole.names, whole.places)
+    assert (parts.names, parts.chains_and_interfaces) == (whole.names, whole.chains_and_interfaces)
     (tmp_path / "complexes.2-of-2.json").unlink()
     with pytest.raises(InputError, match=r"complexes\.2-of-2\.json is missing"):
         ComplexSet(tmp_path)
@@ -124,7 +124,7 @@ def test_an_interrupted_folder_goes_on(folder: Path, tmp_path: Path) -> None:
     }.keys() <= {path for path in files if path.suffix == ".npz"}
     whole, again = ComplexSet(folder), ComplexSet(copy)
     assert np.array_equal(whole[0].positions, again[0].positions)
-    assert whole.places == again.places
+    assert whole.chains_and_interfaces == again.chains_and_interfaces
 
 
 def test_structures_of_the_same_molecules_keep_their_coordinates(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from features.alphafold3.inputs import Settings, build_sample
+from features.alphafold3.inputs import InputSettings, build_sample
 from features.assembly.atoms import build_atoms
 from features.assembly.job import Bond, BondedAtom, Ligand, MoleculeJob, Polymer
 from features.assembly.tokens import build_tokens
@@ -17,7 +17,7 @@ from features.training.crops import (
     INTERFACE_DISTANCE,
     CropKind,
     CropWeights,
-    TokenPlaces,
+    TokenCentres,
     choose_tokens,
     crop_features,
 )
@@ -33,54 +33,54 @@ def complex_of(name: str) -> ExperimentalComplex:
     return read_complex(ENTRIES / f"{name}.cif.gz")
 
 
-def places_of(name: str) -> TokenPlaces:
+def centres_of(name: str) -> TokenCentres:
     """Return the tokens of an entry in space."""
     complex_ = complex_of(name)
     tokens = build_tokens(complex_.atoms)
     centre = molecule_table(complex_.atoms, tokens).centre
-    return TokenPlaces(tokens.chain, complex_.positions[centre], complex_.resolved[centre])
+    return TokenCentres(tokens.chain, complex_.positions[centre], complex_.resolved[centre])
 
 
 @settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 2**32), size=st.integers(1, 80), kind=st.sampled_from(CropKind))
 def test_crops_have_their_size_and_repeat(seed: int, size: int, kind: CropKind) -> None:
-    places = places_of("1lcd")
-    chosen, again = (choose_tokens(places, size, kind, np.random.default_rng(seed)) for _ in range(2))
+    centres = centres_of("1lcd")
+    chosen, again = (choose_tokens(centres, size, kind, np.random.default_rng(seed)) for _ in range(2))
     assert np.array_equal(chosen, again)
     assert (np.diff(chosen) > 0).all()
     assert len(chosen) == min(
-        size, len(places.chain) if kind == CropKind.CONTIGUOUS else places.resolved.sum()
+        size, len(centres.chain) if kind == CropKind.CONTIGUOUS else centres.resolved.sum()
     )
     if kind == CropKind.CONTIGUOUS:
-        for chain in np.unique(places.chain[chosen]):
-            assert (np.diff(chosen[places.chain[chosen] == chain]) == 1).all()
+        for chain in np.unique(centres.chain[chosen]):
+            assert (np.diff(chosen[centres.chain[chosen] == chain]) == 1).all()
 
 
 def test_a_spatial_crop_is_a_ball() -> None:
-    places = places_of("2xhe")
-    chosen = choose_tokens(places, 100, CropKind.SPATIAL, np.random.default_rng(1))
-    assert places.resolved[chosen].all()
-    distances = np.linalg.norm(places.centres[:, None] - places.centres[chosen], axis=-1)
+    centres = centres_of("2xhe")
+    chosen = choose_tokens(centres, 100, CropKind.SPATIAL, np.random.default_rng(1))
+    assert centres.resolved[chosen].all()
+    distances = np.linalg.norm(centres.positions[:, None] - centres.positions[chosen], axis=-1)
     # one of its tokens is closer to all of the crop than to any other
-    inside = np.isin(np.arange(len(places.chain)), chosen)
-    outside = places.resolved & ~inside
+    inside = np.isin(np.arange(len(centres.chain)), chosen)
+    outside = centres.resolved & ~inside
     assert (distances[inside].max(axis=0) <= distances[outside].min(axis=0)).any()
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_an_interface_crop_has_both_chains(seed: int) -> None:
-    places = places_of("2xhe")
-    chosen = choose_tokens(places, 60, CropKind.INTERFACE, np.random.default_rng(seed))
-    assert len(np.unique(places.chain[chosen])) == 2
-    first, second = (places.centres[chosen[places.chain[chosen] == number]] for number in (1, 2))
+    centres = centres_of("2xhe")
+    chosen = choose_tokens(centres, 60, CropKind.INTERFACE, np.random.default_rng(seed))
+    assert len(np.unique(centres.chain[chosen])) == 2
+    first, second = (centres.positions[chosen[centres.chain[chosen] == number]] for number in (1, 2))
     assert np.linalg.norm(first[:, None] - second, axis=-1).min() < INTERFACE_DISTANCE
 
 
 def test_a_crop_around_a_chain_contains_it() -> None:
-    places = places_of("1lcd")
+    centres = centres_of("1lcd")
     for seed in range(5):
-        chosen = choose_tokens(places, 9, CropKind.SPATIAL, np.random.default_rng(seed), chains=(3,))
-        assert 3 in places.chain[chosen]
+        chosen = choose_tokens(centres, 9, CropKind.SPATIAL, np.random.default_rng(seed), chains=(3,))
+        assert 3 in centres.chain[chosen]
 
 
 def test_kinds_of_crops_have_their_shares() -> None:
@@ -92,8 +92,8 @@ def test_kinds_of_crops_have_their_shares() -> None:
 
 def test_features_of_a_crop_are_those_of_its_tokens() -> None:
     complex_ = complex_of("4cup")
-    sample = build_sample(complex_.job, Settings(templates=1))
-    tokens = choose_tokens(places_of("4cup"), 37, CropKind.SPATIAL, np.random.default_rng(2))
+    sample = build_sample(complex_.job, InputSettings(templates=1))
+    tokens = choose_tokens(centres_of("4cup"), 37, CropKind.SPATIAL, np.random.default_rng(2))
     cropped = crop_features(sample.features, tokens)
     assert cropped.keys() == sample.features.keys()
     assert np.array_equal(cropped["residue_index"], sample.features["residue_index"][tokens])

@@ -73,6 +73,15 @@ def test_names_with_white_space_are_refused() -> None:
         foldcli.Session().fold({"a b": GB1})
 
 
+def test_options_that_exclude_each_other_are_refused() -> None:
+    for options, message in (
+        ({"rna_db": "rna"}, "--rna-db is for all-atom networks"),
+        ({"params": "template", "msa_mask": 0.2}, "--msa-mask: only networks have it"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            foldcli.Session(**options).fold({"gb1": GB1})
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("params", ["tiny", pytest.param("compact", marks=pytest.mark.long)])
 def test_results_are_those_of_the_commands(root: Path, tmp_path: Path, params: str) -> None:

@@ -14,7 +14,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from features.alphafold3.inputs import Settings
+from features.alphafold3.inputs import InputSettings
 from features.training.complexes import ComplexSet, write_complex, write_index
 from features.training.experiment import read_complex
 from foldcli.families.all_atom import AllAtomSource
@@ -77,7 +77,7 @@ def complexes(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     entries = []
     for name in ("1lcd", "4cup"):
         known = read_complex(root / f"tests/features/templates/data/{name}.cif.gz")
-        entries.append(write_complex(known, name, folder, Settings(templates=1)))
+        entries.append(write_complex(known, name, folder, InputSettings(templates=1)))
     write_index(folder, entries)
     return folder
 

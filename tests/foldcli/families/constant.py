@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import click
 import numpy as np
 
 from features.templates.library.settings import TemplateSettings
+from foldcli.errors import OptionError
 from foldcli.families.base import Family
 from foldcli.families.protocols import AlignmentIdentity, DeviceMemory, FeatureServices, NetworkJob
 from foldcli.families.reporting import Estimate, PlanHeading
@@ -16,6 +16,7 @@ from foldcli.families.settings import Job, JobSettings, NetworkOptions
 from foldcli.inputs.complexes import chain_query
 from foldcli.inputs.failures import Failures
 from foldcli.inputs.queries import QuerySources
+from foldcli.outputs.facts import Facts
 from foldcli.outputs.layout import ModelKind
 from foldcli.outputs.model_files import (
     RESIDUE_MODELS,
@@ -113,7 +114,7 @@ class Constant(Family[Assembly, ConstantSource, list[int], Sample, ConstantSetti
     def check_options(self, values: Mapping[str, Any], given: Collection[str]) -> None:
         """Refuse --num-relax."""
         if "num_relax" in given:
-            raise click.UsageError("--num-relax: --params constant has nothing to relax.")
+            raise OptionError("--num-relax: --params constant has nothing to relax.")
 
     def settings(self, options: NetworkOptions) -> ConstantSettings:
         """Return the settings with the steps of --num-recycle."""
@@ -174,12 +175,12 @@ class Constant(Family[Assembly, ConstantSource, list[int], Sample, ConstantSetti
         with target.stage("features"):
             contents = [features.chain_store.read(chain_query(chain)) for chain in target.input.chains]
             rows = [len(parse_alignment(content).names) for content in contents]
-        target.facts |= {"residues": self.size(target.input), "alignment_rows": sum(rows)}
+        target.facts.residues, target.facts.alignment_rows = self.size(target.input), sum(rows)
         return [RESTYPES.index(letter) for chain in target.input.chains for letter in chain.sequence]
 
-    def describe_size(self, facts: Mapping[str, Any]) -> str:
+    def describe_size(self, facts: Facts) -> str:
         """Return the size in tokens."""
-        return f"{facts['residues']} tokens"
+        return f"{facts.residues} tokens"
 
     def sample(self, inputs: list[int], job: Job, settings: ConstantSettings, draw: Any = None) -> Sample:
         """Return the codes of the residues as an array."""

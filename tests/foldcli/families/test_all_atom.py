@@ -14,7 +14,7 @@ pytest.importorskip("rdkit")
 pytest.importorskip("biotite")
 
 from features.assembly.atoms import build_atoms
-from features.assembly.job import OwnTemplate
+from features.assembly.job import JobTemplate
 from foldcli.cli import cli
 from foldcli.families.all_atom import AllAtomSettings, AllAtomSource
 from foldcli.families.all_atom_inputs import AllAtomInputs, make_sample
@@ -106,7 +106,7 @@ def test_target_that_is_too_large_is_named(run: Run, tmp_path: Path) -> None:
 
 
 def test_a_chain_of_a_screen_keeps_its_templates_and_its_copies_may_have_others() -> None:
-    template = OwnTemplate("data_x", (0,), (0,))
+    template = JobTemplate("data_x", (0,), (0,))
     chains = (FastaRecord("p_A", "MKVS"),) * 2
     first, second = job_of_query(Complex("p", chains, templates=((template,), ())), "p.json").entities
     assert (first.chains, first.templates) == (("A",), (template,))

@@ -5,14 +5,13 @@ import re
 from pathlib import Path
 from typing import Any
 
-import click
 import gemmi
 import numpy as np
 import pytest
 
 from features.chemistry.residues import CA
 from features.templates.library.structure_files import read_chains
-from foldcli.errors import SomeTargetsFailed
+from foldcli.errors import OptionError, SomeTargetsFailed
 from foldcli.families.registry import check_parameters, find_family
 from foldcli.families.settings import PredictSettings
 from foldcli.inputs.alignment_targets import AlignmentTarget
@@ -146,5 +145,5 @@ def test_dry_run_has_no_estimates_of_copies() -> None:
 
 
 def test_no_templates_with_params_template_is_a_usage_error() -> None:
-    with pytest.raises(click.UsageError, match="--params template and --no-templates exclude each other"):
+    with pytest.raises(OptionError, match="--params template and --no-templates exclude each other"):
         find_family(TEMPLATE).check_options({"no_templates": True}, {"no_templates"})

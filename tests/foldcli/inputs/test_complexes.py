@@ -11,7 +11,7 @@ from foldcli.inputs.queries import name_single_chains, read_queries
 from foldcli.inputs.shard import Shard
 from msa.base.errors import InputError
 from msa.io.fasta import FastaRecord, UnsupportedRecord
-from msa.profile.pssm import ProfileQuery
+from msa.profile.pssm import ProfileRecord
 
 A, B = "MTYKLILNGKTLKGETT", "MQIFVKTLTGK"
 CHAINS = {name: FastaRecord(name, sequence) for name, sequence in (("one", A), ("two", B), ("three", A + B))}
@@ -93,7 +93,7 @@ def test_each_chain_has_its_own_alignment(tmp_path: Path) -> None:
     chain = {"id": ["A", "B"], "sequence": A, "unpairedMsa": alignment}
     job = {"name": "pair", "sequences": [{"protein": chain}, {"protein": {"id": "C", "sequence": A}}]}
     query = read(tmp_path / "x.json", json.dumps(job))
-    assert [type(chain) for chain in query.chains] == [ProfileQuery, ProfileQuery, FastaRecord]
+    assert [type(chain) for chain in query.chains] == [ProfileRecord, ProfileRecord, FastaRecord]
     assert query.chains[0] is query.chains[1] and query.chains[2].header == "pair_C"
 
 

@@ -12,7 +12,7 @@ from foldcli.inputs.complexes import pair_all
 from foldcli.inputs.queries import Query, name_queries, read_queries
 from msa.base.errors import InputError
 from msa.io.fasta import FastaRecord, UnsupportedRecord
-from msa.profile.pssm import ProfileQuery
+from msa.profile.pssm import ProfileRecord
 from msa.search.database_search import check_query
 
 GB1 = "MTYKLILNGKTLKGETTTEAVDAATAEKVFKQYANDNGVDGEWTYDDATKTFTVTE"
@@ -106,14 +106,14 @@ def test_both_alphafold3_dialects_are_read(tmp_path: Path) -> None:
 
 def test_alignment_of_a_job_becomes_a_profile_query(tmp_path: Path) -> None:
     (query,) = read(tmp_path / "q.json", program_job(protein(unpairedMsa=FAMILY, templates=[])))
-    assert isinstance(query, ProfileQuery) and query.header == "job_1"
+    assert isinstance(query, ProfileRecord) and query.header == "job_1"
     (tmp_path / "family.a3m").write_text(FAMILY)
     (named,) = read(tmp_path / "q.json", program_job(protein(unpairedMsaPath="family.a3m")))
-    assert isinstance(named, ProfileQuery) and (named.profile == query.profile).all()
+    assert isinstance(named, ProfileRecord) and (named.profile == query.profile).all()
     (boltz,) = read(
         tmp_path / "b.yaml", f"sequences:\n- protein: {{id: A, sequence: {GB1}, msa: family.a3m}}\n"
     )
-    assert isinstance(boltz, ProfileQuery) and (boltz.profile == query.profile).all()
+    assert isinstance(boltz, ProfileRecord) and (boltz.profile == query.profile).all()
     with pytest.raises(InputError, match="differs from its sequence"):
         read(tmp_path / "q.json", program_job(protein(sequence=UBIQUITIN, unpairedMsa=FAMILY)))
 
@@ -256,7 +256,7 @@ def test_templates_belong_to_their_chains(tmp_path: Path) -> None:
     assert plain.templates == ()
     # a profile keeps them, and a screen gives them to the chain of the pair
     (single,) = read(tmp_path / "q.json", program_job(protein(unpairedMsa=FAMILY, templates=[TEMPLATE])))
-    assert isinstance(single, ProfileQuery) and len(single.templates[0]) == 1
+    assert isinstance(single, ProfileRecord) and len(single.templates[0]) == 1
     (pair,) = pair_all([FastaRecord("x", GB1)], [single])
     assert pair.templates == (None, single.templates[0])
 
@@ -308,7 +308,7 @@ def test_boltz_names_cyclic_chains(tmp_path: Path) -> None:
     assert single.cyclic == ("A",) and several.cyclic == ("B", "C")
     (tmp_path / "family.a3m").write_text(FAMILY)
     (aligned,) = read(tmp_path / "c.yaml", BOLTZ_START + ring.replace("[B, C]", "B, msa: family.a3m"))
-    assert isinstance(aligned, ProfileQuery) and aligned.cyclic == ("A",)
+    assert isinstance(aligned, ProfileRecord) and aligned.cyclic == ("A",)
 
 
 def test_boltz_templates_belong_to_the_named_chains(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from msa.alphabet import GAP, encode
 from msa.base.errors import InputError
 from msa.io.fasta import FastaRecord, UnsupportedRecord
 from msa.profile.family_profile import distinct_rows, family_profile
-from msa.profile.pssm import ProfileQuery
+from msa.profile.pssm import ProfileRecord
 
 QUERY = "MKVLAAGGHT"
 NEAR = "MKVLSSGGHT"
@@ -54,7 +54,7 @@ def test_alignment_becomes_one_query_with_the_profile_of_its_rows(
     tmp_path: Path, content: str | bytes, corrected: bool
 ) -> None:
     (query,) = read(tmp_path, content, corrected)
-    assert isinstance(query, ProfileQuery)
+    assert isinstance(query, ProfileRecord)
     assert query.sequence == QUERY and query.id == "q"
     np.testing.assert_array_equal(query.profile, family_profile(distinct_rows(FAMILY_ROWS, 0.95), corrected))
     assert query.source == "an alignment of 3 rows, 3 of them different"
@@ -62,7 +62,7 @@ def test_alignment_becomes_one_query_with_the_profile_of_its_rows(
 
 def test_insertions_without_gaps_make_an_alignment(tmp_path: Path) -> None:
     (query,) = read(tmp_path, f">q\n{QUERY}\n>near\n{NEAR[:4]}gggg{NEAR[4:]}\n")
-    assert isinstance(query, ProfileQuery)
+    assert isinstance(query, ProfileRecord)
     np.testing.assert_array_equal(query.profile, family_profile(ROWS))
 
 
@@ -85,7 +85,7 @@ def test_insertions_without_gaps_make_an_alignment(tmp_path: Path) -> None:
 def test_unaligned_sequences_are_separate_queries(tmp_path: Path, content: str, sequences: list[str]) -> None:
     queries = read(tmp_path, content)
     assert [query.sequence for query in queries] == sequences
-    assert not any(isinstance(query, ProfileQuery) for query in queries)
+    assert not any(isinstance(query, ProfileRecord) for query in queries)
 
 
 @pytest.mark.parametrize(
@@ -145,8 +145,8 @@ def test_arbitrary_content_is_read_or_raises_input_error(
 )
 def test_profile_must_match_its_query(profile: np.ndarray, reason: str) -> None:
     with pytest.raises(InputError, match=reason):
-        ProfileQuery("q", "MKV", profile, "a test")
-    ProfileQuery("q", "MKV", np.full((3, 32), -1000, np.int16), "a test")
+        ProfileRecord("q", "MKV", profile, "a test")
+    ProfileRecord("q", "MKV", np.full((3, 32), -1000, np.int16), "a test")
 
 
 def test_suffix_of_an_alignment_decides_if_the_content_is_ambiguous(tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ def test_smiles_do_not_make_an_alignment(tmp_path: Path) -> None:
 def test_annotations_do_not_hide_that_insertions_make_an_alignment(tmp_path: Path) -> None:
     content = f">ss_pred\n{'C' * 10}\n>ss_conf\n{'9' * 10}\n>q\n{QUERY}\n>b\n{NEAR[:4]}gg{NEAR[4:]}\n"
     (query,) = read(tmp_path, content)
-    assert isinstance(query, ProfileQuery) and query.id == "q"
+    assert isinstance(query, ProfileRecord) and query.id == "q"
 
 
 @pytest.mark.parametrize(

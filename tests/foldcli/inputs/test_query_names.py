@@ -9,7 +9,7 @@ import pytest
 from foldcli.inputs.queries import name_single_chains
 from foldcli.logs import TextFormatter, logger
 from msa.io.fasta import FastaRecord, UnsupportedRecord
-from msa.profile.pssm import ProfileQuery
+from msa.profile.pssm import ProfileRecord
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def test_names_are_safe_for_files(
 
 
 def test_repeated_ids_are_renamed_and_repeated_queries_left_out(warnings: pytest.LogCaptureFixture) -> None:
-    profile = ProfileQuery("a", "MKV", np.zeros((3, 32), np.int16), "a test")
+    profile = ProfileRecord("a", "MKV", np.zeros((3, 32), np.int16), "a test")
     pair = UnsupportedRecord("a", "MKV:MKV", "2 chains", "f", 1)
     sequences = [("a first", "MKV"), ("a", "MKV"), ("a second", "MK"), ("a_2", "M"), ("a|4", "M")]
     named = name_single_chains([*(FastaRecord(*pair) for pair in sequences), profile, pair])
@@ -70,7 +70,7 @@ def test_repeated_ids_are_renamed_and_repeated_queries_left_out(warnings: pytest
         ("a", "a first"), ("a_3", "a_3 second"), ("a_2", "a_2"),
         ("a_4", "a|4"), ("a_4_2", "a_4"), ("a_5", "a_5")
     ]  # fmt: skip
-    assert [type(query) for _, query in named[-2:]] == [ProfileQuery, UnsupportedRecord]
+    assert [type(query) for _, query in named[-2:]] == [ProfileRecord, UnsupportedRecord]
     assert warnings.messages == [
         "1 query left out, because an earlier query has the same id and sequence: a",
         "3 queries renamed, because an earlier query has the same id: a → a_3, a → a_4, a → a_5",

@@ -14,8 +14,8 @@ from foldcli.msa_server.tickets import TicketJob
 from foldcli.msa_server.worker import SearchStages
 from foldcli.pipeline.prepare.template_stage import open_library
 from foldcli.pipeline.search.searcher import LocalSearcher
+from msa.engines.search_settings import FOLDING_SEARCH, SearchSettings
 from msa.hits.hits import Hits
-from msa.hits.search_settings import FOLDING_SEARCH, SearchSettings
 from msa.io.fasta import FastaRecord
 from tests.command_process import run_foldcli
 from tests.foldcli.exports.conftest import GB1, UBIQUITIN, Family

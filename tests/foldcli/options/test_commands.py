@@ -10,6 +10,7 @@ from click.testing import CliRunner
 
 from features.cache.cache import FeatureCache
 from foldcli.cli import COMMANDS, cli
+from foldcli.errors import OptionError
 from foldcli.families.registry import with_params
 from foldcli.families.settings import NetworkOptions
 from foldcli.options.command import (
@@ -50,7 +51,7 @@ def test_model_options_of_colabfold() -> None:
     assert network_options("--num-models", "2").models == (1, 2)
     assert network_options("--model-order", "3,1,2", "--num-models", "2").models == (3, 1)
     assert network_options("--model-order", "3,1") == network_options("--models", "3,1")
-    with pytest.raises(click.UsageError, match="--num-models 3: --models has only 2"):
+    with pytest.raises(OptionError, match="--num-models 3: --models has only 2"):
         network_options("--models", "1,2", "--num-models", "3")
 
 

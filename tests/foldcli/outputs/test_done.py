@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from foldcli.outputs.done import DoneRecord, FinishedTarget, StageCost, read_done_record
+from foldcli.outputs.facts import ExpectedAccuracy, Facts, NetworkFacts, SearchFacts
 from foldcli.outputs.layout import TargetFiles
 from foldcli.outputs.model_files import ModelResult
 
@@ -18,7 +19,7 @@ RECORD = DoneRecord(
     "auto",
     [RESULT],
     [StageCost("predict", 1.5, 1000)],
-    facts={"residues": 4},
+    facts=Facts(residues=4),
 )
 
 
@@ -31,16 +32,20 @@ def path(tmp_path: Path) -> Path:
 
 def test_written_record_is_read_back(path: Path) -> None:
     finished = FinishedTarget.read(path)
-    assert finished == FinishedTarget("f" * 64, {"query": "MQIF"}, "auto", [RESULT], {"residues": 4})
+    assert finished == FinishedTarget("f" * 64, {"query": "MQIF"}, "auto", [RESULT], Facts(residues=4))
     assert FinishedTarget.read(path.with_name("none.json")) is None
 
 
 def test_expected_accuracy_of_older_versions_and_none_are_read(path: Path) -> None:
     for expected in (None, {"lddt": 0.81, "low": 0.79, "high": 0.84, "plddt_error": 0.05}):
-        facts = {"residues": 4, "network": {"note": "", "expected_lddt": expected}}
+        facts = {"residues": 4, "search": {"hits": 3}, "network": {"note": "", "expected_lddt": expected}}
         path.write_text(json.dumps(json.loads(path.read_text()) | {"facts": facts}))
         finished = FinishedTarget.read(path)
-        assert finished is not None and finished.facts == facts
+        accuracy = None if expected is None else ExpectedAccuracy(lddt=0.81, plddt_error=0.05)
+        assert finished is not None
+        assert finished.facts == Facts(
+            residues=4, search=SearchFacts(3), network=NetworkFacts(expected_lddt=accuracy)
+        )
 
 
 @pytest.mark.parametrize("content", ["", "{", "{}", "[]", "null", '{"format": 1}', '{"format": 2}', "\ud800"])
@@ -70,6 +75,9 @@ def test_wrong_type_is_a_value_error(path: Path, key: str, value: Any) -> None:
         ("facts", {"search": {"hits": True}}),
         ("facts", {"network": {"expected_lddt": 81}}),
         ("facts", {"network": {"expected_lddt": {"percentile_10": "low"}}}),
+        ("facts", {"network": {"expected_lddt": {"lddt": "x"}}}),
+        ("facts", {"templates": [{"identity": "high"}]}),
+        ("facts", {"states": [{"models": []}]}),
         ("settings", {"header": 1}),
         ("versions", 2),
     ],

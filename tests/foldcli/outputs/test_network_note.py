@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import asdict
 
 from features.templates.candidates import TemplateCandidate
+from foldcli.outputs.facts import ExpectedAccuracy, NetworkFacts
 from foldcli.outputs.network_note import network_facts, plddt_warning
 from model.checkpoints.network_folder import HeldOutCase, NetworkManifest
 from tests.networks import tiny_network, write_packaged_network
@@ -33,12 +34,12 @@ def facts(
     *templates: TemplateCandidate,
     residues: int = 100,
     unmeasured: Sequence[str] = (),
-) -> dict[str, Any]:
+) -> NetworkFacts:
     return network_facts(manifest, templates, residues, 5.0, unmeasured)
 
 
 def note(manifest: NetworkManifest, *templates: TemplateCandidate) -> str:
-    return str(facts(manifest, *templates)["note"])
+    return facts(manifest, *templates).note
 
 
 def test_irregular_bonds_are_named(manifest: NetworkManifest) -> None:
@@ -64,7 +65,7 @@ def test_copy_is_recommended_where_it_is_more_accurate(
 
 
 def test_expected_accuracy_is_a_range_of_single_proteins_from_0_to_100(manifest: NetworkManifest) -> None:
-    assert facts(manifest)["expected_lddt"] == {
+    assert asdict(facts(manifest).expected_lddt) == {
         "inputs": "no template and at least 0 effective sequences", "chains": 150, "lddt": 41.0,
         "percentile_10": 27.0, "percentile_90": 55.0, "baseline": 24.0, "plddt_error": 6.0,
     }  # fmt: skip
@@ -72,13 +73,13 @@ def test_expected_accuracy_is_a_range_of_single_proteins_from_0_to_100(manifest:
 
 def test_nothing_is_claimed_for_unmeasured_inputs(manifest: NetworkManifest) -> None:
     recycles = facts(manifest, unmeasured=["--num-recycle 0", "--no-refine"])
-    assert recycles["expected_lddt"] is None
+    assert recycles.expected_lddt is None
     message = "The accuracy was not measured with --num-recycle 0 and --no-refine."
-    assert recycles["note"].endswith(message)
+    assert recycles.note.endswith(message)
     for residues, measured in ((39, False), (40, True), (512, True), (513, False)):
         found = facts(manifest, residues=residues)
-        assert (found["expected_lddt"] is not None) == measured
-    assert found["note"].endswith("not measured with 513 residues (but with 40 to 512).")
+        assert (found.expected_lddt is not None) == measured
+    assert found.note.endswith("not measured with 513 residues (but with 40 to 512).")
     # a network whose accuracy was never measured
     assert "accuracy for such inputs was not measured" in note(replace(manifest, held_out=()))
 
@@ -91,17 +92,17 @@ def test_weak_templates_are_inputs_of_their_own(
     weak = replace(strong, weak_template=True, lddt=0.54)
     template = replace(TEMPLATE, id="2xyz_A", evalue=evalue, query_coverage=coverage)
     without, complete = replace(manifest, held_out=(strong,)), replace(manifest, held_out=(strong, weak))
-    assert facts(without, template)["expected_lddt"] is None
-    assert facts(complete, template)["expected_lddt"]["lddt"] == 54
-    assert facts(complete, template, TEMPLATE)["expected_lddt"]["lddt"] == 65
+    assert facts(without, template).expected_lddt is None
+    assert facts(complete, template).expected_lddt.lddt == 54
+    assert facts(complete, template, TEMPLATE).expected_lddt.lddt == 65
 
 
 @pytest.mark.parametrize(("plddt", "warned"), [(20.9, True), (21.1, False), (60.9, False), (61.1, True)])
 def test_contradiction_of_plddt_and_expected_accuracy_is_a_warning(
     manifest: NetworkManifest, plddt: float, warned: bool
 ) -> None:
-    warning = plddt_warning(facts(manifest)["expected_lddt"], plddt)
+    warning = plddt_warning(facts(manifest).expected_lddt, plddt)
     assert (warning is not None) == warned
     assert plddt_warning(None, plddt) is None
     # as older versions wrote it
-    assert plddt_warning({"lddt": 0.41, "low": 0.39, "high": 0.42, "plddt_error": 0.06}, plddt) is None
+    assert plddt_warning(ExpectedAccuracy(lddt=0.41, plddt_error=0.06), plddt) is None

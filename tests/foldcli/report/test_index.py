@@ -76,7 +76,7 @@ def test_template_and_expected_accuracy_are_listed(out: Path) -> None:
     assert outline.tags.count("td") + outline.tags.count("th") - 10 == 10 * len(rows)
 
 
-@pytest.mark.parametrize("facts", [{}, {"expected_lddt": None}, {"expected_lddt": {"lddt": "x"}}])
+@pytest.mark.parametrize("facts", [{}, {"expected_lddt": None}, {"expected_lddt": {"other": "x"}}])
 def test_unknown_facts_about_the_network_are_left_out(out: Path, facts: object) -> None:
     path = out / "good/good.done.json"
     done = json.loads(path.read_text())

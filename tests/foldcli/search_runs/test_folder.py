@@ -32,9 +32,10 @@ from foldcli.pipeline.targets.settings import FeatureSettings
 from foldcli.search_runs.folder import print_alignment, write_alignments
 from foldcli.search_runs.settings import SearchRun
 from foldcli.search_runs.table import write_table
+from msa.alignments.filter_settings import AlignmentFilter
 from msa.alignments.m8 import DEFAULT_COLUMNS
 from msa.base.errors import InputError
-from msa.hits.search_settings import AlignmentFilter, SearchSettings
+from msa.engines.search_settings import SearchSettings
 from msa.io.fasta import JoinedRecord
 from tests.foldcli.pipeline.complexes import PROTEIN_A, PROTEIN_B, CountingSearcher, open_database
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import click
 import pytest
 
+from foldcli.errors import OptionError
 from foldcli.inputs.queries import QuerySources
 from foldcli.inputs.shard import Shard
 from foldcli.outputs.resumable_table import open_table
@@ -17,13 +17,14 @@ from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
 from foldcli.search_runs.folder import write_alignments
 from foldcli.search_runs.settings import SearchRun
 from foldcli.search_runs.table import write_table
+from msa.alignments.filter_settings import AlignmentFilter
 from msa.alignments.m8 import DEFAULT_COLUMNS
 from msa.base.errors import MissingError
 from msa.base.temporary_names import OLD_SECONDS
 from msa.cpu.engine import CpuEngine
 from msa.database.build import BuildSettings, build_database
 from msa.database.database import TargetDatabase
-from msa.hits.search_settings import AlignmentFilter, SearchSettings
+from msa.engines.search_settings import SearchSettings
 
 UBIQUITIN = "MQIFVKTLTGKTITLEVEPSDTIENVKAKIQDKEGIPPDQQRLIFAGKQLEDGRTLSDYNIQKESTLHLVLRLRGG"
 
@@ -83,7 +84,7 @@ def test_files_of_killed_searches_are_removed(tmp_path: Path) -> None:
     write_table(run, str(tmp_path / "h.m8"), DEFAULT_COLUMNS)
     assert not left.exists() and other.exists()
     assert len((tmp_path / "h.m8").read_text().splitlines()) == 9
-    with pytest.raises(click.UsageError, match="exists; --overwrite replaces it"):
+    with pytest.raises(OptionError, match="exists; --overwrite replaces it"):
         write_table(run, str(tmp_path / "h.m8"), DEFAULT_COLUMNS)
 
 

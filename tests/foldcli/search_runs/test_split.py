@@ -10,13 +10,14 @@ import pytest
 from foldcli.inputs.shard import Shard
 from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
 from foldcli.search_runs.split import MergedSearcher, ResultFormat, describe_search
+from msa.alignments.filter_settings import AlignmentFilter
 from msa.base.errors import InputError
 from msa.database.manifest import WholeDatabase
+from msa.engines.search_settings import SearchSettings
 from msa.hits.filtered_targets import FilteredTargets
 from msa.hits.hits import Hits
-from msa.hits.search_settings import AlignmentFilter, SearchSettings
 from msa.io.fasta import FastaRecord
-from msa.search.split.files import PartHitsWriter
+from msa.search.split.hit_files import PartHitsWriter
 from msa.search.split.merge import PartHits
 
 QUERY = FastaRecord("q", "ACDEF")

@@ -23,10 +23,11 @@ from foldcli.server.protocol import (
     parse_hits,
 )
 from msa.base.errors import InputError, MissingError
-from msa.hits.hits import Hit, LocalAlignment
-from msa.hits.search_settings import SearchSettings
+from msa.engines.search_settings import SearchSettings
+from msa.hits.hits import Hit
+from msa.hits.local_alignments import LocalAlignment
 from msa.io.fasta import FastaRecord
-from msa.profile.pssm import ProfileQuery
+from msa.profile.pssm import ProfileRecord
 
 QUERY = FastaRecord("q1 a query", "MQIFVKTLTGK")
 HELLO = Hello("db", 3, 208, {"residues.u8": "ab"}, "cpu", 1 << 20, 100)
@@ -109,10 +110,10 @@ def test_request_round_trip(
 
 def test_profile_round_trip() -> None:
     profile = np.random.default_rng(1).integers(-1000, 1000, (3, 32)).astype(np.int16)
-    request = SearchRequest([ProfileQuery("q x", "MKV", profile, "a test"), QUERY], SearchSettings())
+    request = SearchRequest([ProfileRecord("q x", "MKV", profile, "a test"), QUERY], SearchSettings())
     (message,) = decode(encode_message(request.message()))
     first, second = SearchRequest.parse(message, threads=1).queries
-    assert isinstance(first, ProfileQuery) and (first.header, first.sequence) == ("q x", "MKV")
+    assert isinstance(first, ProfileRecord) and (first.header, first.sequence) == ("q x", "MKV")
     np.testing.assert_array_equal(first.profile, profile)
     assert second == QUERY
     message["queries"][0]["profile"] = base64.b64encode(np.full(96, 1001, "<i2").tobytes()).decode()

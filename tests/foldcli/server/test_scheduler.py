@@ -15,8 +15,8 @@ from foldcli.server.scheduler import (
     Scheduler,
 )
 from msa.base.errors import MissingError
+from msa.engines.search_settings import SearchSettings
 from msa.hits.hits import Hits
-from msa.hits.search_settings import SearchSettings
 from msa.io.fasta import FastaRecord
 
 NO_HITS = Hits.from_sequence(4, [])

@@ -14,8 +14,8 @@ from foldcli.server.protocol import Hello
 from foldcli.server.scheduler import HitStream, Scheduler
 from foldcli.server.server import Server
 from foldcli.server.socket_file import open_listener
+from msa.engines.search_settings import SearchSettings
 from msa.hits.hits import Hits
-from msa.hits.search_settings import SearchSettings
 from msa.io.fasta import FastaRecord
 
 QUERY = FastaRecord("q", "MKV")

@@ -13,7 +13,7 @@ import pytest
 import torch
 import zstandard
 
-from features.alphafold3.templates import TemplateRows, template_features
+from features.alphafold3.templates import TokenTemplates, template_features
 from foldcli.params.openfold3 import find_parameters, is_all_atom
 from model.alphafold3.config import DEEPMIND, OPENBIND
 from model.alphafold3.inputs import AlphaFold3Inputs, without_unknown_dna
@@ -51,7 +51,7 @@ def inputs() -> AlphaFold3Inputs:
     atoms = np.where(drawn["mask"][..., None], drawn["positions"], np.nan)
     glycine = drawn["classes"] == 7
     beta = np.where(glycine[..., None], atoms[:, :, 1], atoms[:, :, 4])
-    rows = TemplateRows(drawn["classes"], beta, atoms[:, :, :3])
+    rows = TokenTemplates(drawn["classes"], beta, atoms[:, :, :3])
     tokens = SimpleNamespace(chain=arrays["asym_id"])
     arrays |= template_features(tokens, rows, len(drawn["classes"]))  # type: ignore[arg-type]
     return AlphaFold3Inputs.from_arrays(arrays).for_network(DEEPMIND)

@@ -7,7 +7,7 @@ import torch
 pytest.importorskip("rdkit")
 pytest.importorskip("biotite")
 
-from features.alphafold3.inputs import Settings, build_sample
+from features.alphafold3.inputs import InputSettings, build_sample
 from foldcli.inputs.formats.fasta import parse_fasta_jobs
 from model.alphafold3.inputs import AlphaFold3Inputs
 from model.alphafold3.sampling import SeededDraws
@@ -18,7 +18,7 @@ JOB = b">A|protein\nMKVSG\n>B|ccd\nGOL\n>C|smiles\nCCO\n>D|dna\nACG\n"
 
 def test_a_protein_with_ligands_and_dna_becomes_scored_structures() -> None:
     (job,) = parse_fasta_jobs(JOB, "job.fasta", "job")
-    sample = build_sample(job, Settings(seed=1))
+    sample = build_sample(job, InputSettings(seed=1))
     inputs = AlphaFold3Inputs.from_arrays(sample.features)
     small = network("openbind")
     prediction = small.predict(inputs, SeededDraws(0), cycles=1, steps=2, samples=2)

@@ -2,7 +2,7 @@
 
 from cuda.alignment import AlignmentPaths
 from msa.alignments.files import Alignment, parse_alignment
-from msa.hits.hits import LocalAlignment, local_alignment
+from msa.hits.local_alignments import LocalAlignment, local_alignment
 
 
 def single_sequence(name: str, sequence: str) -> Alignment:

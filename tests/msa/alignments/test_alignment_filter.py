@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from msa.alignments.files import read_alignment
+from msa.alignments.filter_settings import AlignmentFilter
 from msa.alignments.row_filter import (
     NO_RESIDUE,
     ROW_CODES,
@@ -22,7 +23,6 @@ from msa.alignments.row_filter import (
 )
 from msa.alphabet import encode
 from msa.base.errors import InputError
-from msa.hits.search_settings import AlignmentFilter
 
 needs_hhfilter = pytest.mark.skipif(shutil.which("hhfilter") is None, reason="no hhfilter installed")
 

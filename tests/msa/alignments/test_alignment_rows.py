@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from msa.alignments.alignment_rows import a3m_rows, code_rows
 from msa.alphabet import GAP, LETTERS, MASK_BIT, encode
 from msa.database.sequence_arrays import SequenceArrays
-from msa.hits.hits import Hit, Hits, LocalAlignment, StoredSequences, alignment_paths
+from msa.hits.hits import Hit, Hits, StoredSequences
+from msa.hits.local_alignments import LocalAlignment, alignment_paths
 
 operations = st.lists(st.tuples(st.integers(1, 4), st.sampled_from("MID")), max_size=6)
 

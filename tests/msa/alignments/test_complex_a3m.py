@@ -6,7 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from msa.alignments.complex_a3m import A3mRow, a3m_rows, is_complex_a3m, parse_complex_a3m, write_complex_a3m
+from msa.alignments.complex_a3m import (
+    A3mRow,
+    is_complex_a3m,
+    parse_a3m_rows,
+    parse_complex_a3m,
+    write_complex_a3m,
+)
 from msa.base.errors import InputError
 
 PAIRED = b"""#3,2\t1,2
@@ -124,7 +130,7 @@ def test_complexes_are_recognised_by_their_first_line() -> None:
 
 def test_rows_as_text() -> None:
     data = b"#3\t1\r\n>q a b\r\nMK\r\nV\r\n# note\n>a\tx\nM-cV\n>\n---\n"
-    assert a3m_rows(data) == [A3mRow("q a b", "MKV"), A3mRow("a\tx", "M-cV"), A3mRow("", "---")]
+    assert parse_a3m_rows(data) == [A3mRow("q a b", "MKV"), A3mRow("a\tx", "M-cV"), A3mRow("", "---")]
 
 
 LETTERS = st.text("ACDE", min_size=1, max_size=6)

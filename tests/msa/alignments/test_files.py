@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from msa.alignments import query_columns
-from msa.alignments.complex_a3m import a3m_rows, is_complex_a3m, parse_complex_a3m
+from msa.alignments.complex_a3m import is_complex_a3m, parse_a3m_rows, parse_complex_a3m
 from msa.alignments.files import parse_alignment, read_alignment
 from msa.base.errors import InputError
 from tests.msa.alignments.alignment_builders import single_sequence
@@ -209,7 +209,7 @@ def test_rows_of_annotations_are_skipped_in_a3m() -> None:
         np.testing.assert_array_equal(alignment.deletions[1], [0, 2, 0, 0])
     rows = parse_complex_a3m(b"#4\t2\n" + ANNOTATED)
     assert [len(chain) for chain in rows.unpaired] == [3]
-    assert [row.header for row in a3m_rows(ANNOTATED)] == ["q", "a", "b"]
+    assert [row.header for row in parse_a3m_rows(ANNOTATED)] == ["q", "a", "b"]
 
 
 def test_file_of_annotations_alone_is_refused() -> None:

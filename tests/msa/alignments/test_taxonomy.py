@@ -9,9 +9,10 @@ from features.alphafold2.deterministic import make_features
 from msa.alignments.a3m import write_a3m
 from msa.alignments.alignment_filter import alignment_hits
 from msa.alignments.files import parse_alignment
+from msa.alignments.filter_settings import AlignmentFilter
 from msa.alignments.taxonomy import organism_fields, species, taxon_id, taxon_lineage, taxon_name
-from msa.hits.hits import Hit, LocalAlignment
-from msa.hits.search_settings import AlignmentFilter
+from msa.hits.hits import Hit
+from msa.hits.local_alignments import LocalAlignment
 from msa.io.fasta import FastaRecord
 
 QUERY = FastaRecord("query", "MKVLAAGIVG")

@@ -10,7 +10,8 @@ import pytest
 from msa.alignments.a3m import write_a3m
 from msa.alignments.m8 import COLUMNS, DEFAULT_COLUMNS, parse_columns, write_m8
 from msa.alignments.stockholm import write_stockholm
-from msa.hits.hits import Hit, LocalAlignment
+from msa.hits.hits import Hit
+from msa.hits.local_alignments import LocalAlignment
 from msa.io.fasta import FastaRecord
 
 QUERY = FastaRecord("q1 my protein", "MKTAYIAKQR")

@@ -15,7 +15,7 @@ from msa.cpu import smith_waterman
 from msa.cpu.simd import vector_bytes
 from msa.cpu.smith_waterman import align
 from msa.database.sequence_arrays import SequenceArrays
-from msa.hits.hits import LocalAlignment
+from msa.hits.local_alignments import LocalAlignment
 from msa.io.fasta import read_fasta
 from msa.profile.matrices import substitution_matrix
 from msa.profile.pssm import query_profile

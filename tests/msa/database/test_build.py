@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 
 from msa import alphabet
 from msa.base.errors import InputError, MissingError
-from msa.database import build, length_sort
-from msa.database.build import BuildSettings, build_database, open_or_build_database
+from msa.database import cached_databases, length_sort
+from msa.database.build import BuildSettings, build_database
+from msa.database.cached_databases import open_or_build_database
 from msa.database.database import TargetDatabase
 from msa.database.length_sort import LengthSorter
 from msa.database.manifest import FILES, OFFSETS
@@ -360,8 +361,8 @@ def test_cache_key_depends_on_settings_that_change_the_content(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = write(tmp_path / "in.fasta", [("a", "MKV")])
-    keys = {build._cache_key([path], BuildSettings(mask=masked)) for masked in (True, False)}
-    assert build._cache_key([path], BuildSettings(threads=7, block_bytes=1)) in keys
-    monkeypatch.setattr(build, "PLAIN_VERSION", 2)
-    keys.add(build._cache_key([path], BuildSettings()))
+    keys = {cached_databases._cache_key([path], BuildSettings(mask=masked)) for masked in (True, False)}
+    assert cached_databases._cache_key([path], BuildSettings(threads=7, block_bytes=1)) in keys
+    monkeypatch.setattr(cached_databases, "PLAIN_VERSION", 2)
+    keys.add(cached_databases._cache_key([path], BuildSettings()))
     assert len(keys) == 3

@@ -12,6 +12,7 @@ import pytest
 from msa.base.errors import OutOfGpuMemory
 from msa.database.build import BuildSettings, build_database
 from msa.database.database import TargetDatabase
+from msa.engines.search_settings import SearchSettings
 from msa.gpu import engine
 from msa.gpu.device.devices import GpuUnavailable, find_gpu
 from msa.gpu.device.memory import Allocate, allocate_on_gpu
@@ -21,7 +22,6 @@ from msa.gpu.worker import alignment, filtering
 from msa.gpu.worker.interface import GpuSettings
 from msa.gpu.worker.local_worker import LocalWorker
 from msa.gpu.worker.process_start import GpuProcess
-from msa.hits.search_settings import SearchSettings
 from msa.io.fasta import FastaRecord
 from msa.profile import statistics
 from msa.search import windows

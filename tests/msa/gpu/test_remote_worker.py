@@ -26,7 +26,7 @@ from msa.gpu.worker.interface import GpuSettings
 from msa.gpu.worker.process_start import GpuProcess
 from msa.gpu.worker.worker_process import MappedArray, open_sequences, share_sequences
 from msa.io.fasta import FastaRecord
-from msa.profile.pssm import ProfileQuery
+from msa.profile.pssm import ProfileRecord
 from msa.search.database_search import SearchSettings, search_many
 from tests.conftest import SIMULATOR_VARIABLES, simulate_gpus
 from tests.msa.gpu.tiny_search import BATCH_QUERIES, CLUSTERS, TinySearch, as_table
@@ -121,7 +121,7 @@ def test_streamed_database(tiny: TinySearch, start: Start) -> None:
 def test_cancelled_search_is_not_finished(tiny: TinySearch, start: Start) -> None:
     gpu_engine = GpuEngine(start("waiting", "none"))
     # three batches, of which the first GPU gets two
-    queries = 3 * [query for query in tiny.queries if not isinstance(query, ProfileQuery)]
+    queries = 3 * [query for query in tiny.queries if not isinstance(query, ProfileRecord)]
     results: Any = search_many(queries, tiny.database, tiny.settings, engine=gpu_engine)
     assert as_table([next(results)]) == tiny.expected[:1]
     closing = threading.Thread(target=results.close, daemon=True)

@@ -11,13 +11,13 @@ import pytest
 from msa.base.services.service import Service, ServiceEnded
 from msa.database.build import BuildSettings, build_database
 from msa.engines.scored_batch import AlignedBatch, ScoringRules
+from msa.engines.search_settings import SearchSettings
 from msa.gpu import engine
 from msa.gpu.device.devices import GpuUnavailable
 from msa.gpu.engine import GpuEngine
 from msa.gpu.remote_worker import RemoteScoring
 from msa.gpu.worker.interface import GpuSettings
 from msa.gpu.worker.process_start import GpuProcess
-from msa.hits.search_settings import SearchSettings
 from msa.search import profile_search
 from msa.search.database_search import search_many
 from msa.search.engine_selection import create_engine

@@ -13,7 +13,7 @@ from msa.engines.engine import Engine
 from msa.hits.hits import Hits
 from msa.io.fasta import FastaRecord
 from msa.profile.gumbel import gumbel_parameters
-from msa.profile.pssm import ProfileQuery
+from msa.profile.pssm import ProfileRecord
 from msa.profile.statistics import bit_scores
 from msa.search.database_search import SearchSettings, search_many
 
@@ -59,7 +59,7 @@ class TinySearch:
         # the last query has a profile from an alignment
         rows = f">q4\n{query_texts[4]}\n>like it\n{query_texts[4][:5]}-{words[1][:3]}\n".encode()
         self.queries[4] = query_from_alignment(parse_alignment(rows), matrix=self.settings.matrix)
-        assert isinstance(self.queries[4], ProfileQuery)
+        assert isinstance(self.queries[4], ProfileRecord)
         found = list(search_many(self.queries, self.database, self.settings, keep_filtered=True))
         self.expected, self.filtered = as_table(found), [filtered(hits) for _, hits in found]
         assert len({len(hits) for hits in self.expected}) > 1, "no hit is left out by its E-value"

@@ -9,9 +9,9 @@ from msa.base.errors import InputError
 from msa.io.fasta import FastaRecord, UnsupportedRecord, read_fasta
 from msa.io.molecules import (
     declares_other_molecules,
+    describe_non_protein,
     is_annotation,
     looks_like_nucleic_acid,
-    other_molecule,
 )
 
 GB1 = "MTYKLILNGKTLKGETTTEAVDAATAEKVFKQYANDNGVDGEWTYDDATKTFTVTE"
@@ -46,7 +46,7 @@ def read(folder: Path, text: str) -> list[FastaRecord]:
     ],
 )
 def test_headers_of_other_programs_declare_molecules(header: str, kind: str | None) -> None:
-    assert other_molecule(header, "MKV") == kind
+    assert describe_non_protein(header, "MKV") == kind
     is_boltz_or_chai = kind is not None and kind != "a nucleic acid"
     assert declares_other_molecules(f">q\nMKV\n>{header}\r\nMK\n".encode()) == is_boltz_or_chai
 

@@ -7,7 +7,8 @@ import pytest
 
 from features.templates.library.structure_files import entry_ids, read_chains
 from msa.base.errors import InputError
-from msa.io.structures import FORCE_FIELD_NAMES, read_structure
+from msa.io.structure_chains import FORCE_FIELD_NAMES
+from msa.io.structures import read_structure
 
 CASES = Path(__file__).parent / "structures"
 REFERENCE = (CASES / "ref.pdb").read_text()

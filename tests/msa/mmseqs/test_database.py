@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from msa.base.errors import InputError
-from msa.database.build import BuildSettings, build_database, build_from_mmseqs, open_or_build_database
+from msa.database.build import BuildSettings, build_database, build_from_mmseqs
+from msa.database.cached_databases import open_or_build_database
 from msa.mmseqs.files import PADDED_LETTERS, is_mmseqs
 from tests.msa.mmseqs.writer import write
 

@@ -11,7 +11,7 @@ from msa.base.errors import InputError
 from msa.io.fasta import FastaRecord
 from msa.mmseqs.files import PADDED_LETTERS
 from msa.profile.matrices import background
-from msa.profile.pssm import ProfileQuery, profile_from_frequencies
+from msa.profile.pssm import ProfileRecord, profile_from_frequencies
 from tests.msa.mmseqs.writer import write
 
 RECORDS = [("one first", "MKVLAAGG"), ("two", "MKXVV"), ("three", "WWW")]
@@ -51,7 +51,7 @@ def test_profiles_become_profile_queries(tmp_path: Path, corrected: bool) -> Non
     queries = read_queries(write_profiles(tmp_path, scores), corrected)
     assert [(query.header, query.sequence) for query in queries] == RECORDS
     for query, matrix in zip(queries, scores, strict=True):
-        assert isinstance(query, ProfileQuery)
+        assert isinstance(query, ProfileRecord)
         frequencies = [
             [background()[STANDARD.index(a)] * 2 ** (row[PADDED_LETTERS.index(a)] / 8) for a in STANDARD]
             for row in matrix.astype(float)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from msa.alphabet import STANDARD
-from msa.hits.search_settings import default_gap_costs
+from msa.engines.search_settings import default_gap_costs
 from msa.profile.gumbel import GUMBEL_TABLES, GumbelParameters, family_matrix, gumbel_parameters
 from msa.profile.matrices import background, substitution_matrix
 from msa.profile.statistics import (
@@ -19,8 +19,8 @@ from msa.profile.statistics import (
     corrected_scores,
     evalues,
     length_factors,
-    longest_filtered,
-    longest_targets,
+    max_filtered_lengths,
+    max_target_lengths,
     reversed_excess,
 )
 
@@ -179,7 +179,7 @@ def test_no_target_below_a_limit_is_too_long(seed: int, query: int, exponent: in
     for gap_costs in GUMBEL_TABLES[matrix].gapped:
         parameters, limit = gumbel_parameters(*gap_costs, matrix), 10.0**exponent
         values = evalues(scores, query, lengths, 10**9, parameters)
-        longest = longest_targets(query, 10**9, parameters, limit)[np.minimum(scores, MAX_TABULATED_SCORE)]
+        longest = max_target_lengths(query, 10**9, parameters, limit)[np.minimum(scores, MAX_TABULATED_SCORE)]
         assert (lengths <= longest)[values <= limit].all()
 
 
@@ -205,10 +205,10 @@ def test_lengths_of_a_truncated_file_are_harmless() -> None:
 
 
 def test_long_targets_need_high_scores() -> None:
-    longest = longest_targets(200, 10**9, DEFAULT, 1e-3)
+    longest = max_target_lengths(200, 10**9, DEFAULT, 1e-3)
     # for 1,000 residues, E is about 10 at a score of 80, and 1e-3 at 110
     assert (longest[:90] < 400).all() and (np.diff(longest) >= 0).all() and longest[130] > 10**6
-    assert (longest_targets(200, 10**9, DEFAULT, math.inf) > 10**6).all()
+    assert (max_target_lengths(200, 10**9, DEFAULT, math.inf) > 10**6).all()
 
 
 @pytest.mark.parametrize("typical", [math.inf, 400.0])
@@ -220,7 +220,7 @@ def test_longest_targets_are_hardly_longer_than_necessary(matrix: str, typical: 
     scores, lengths = scores.ravel(), lengths.ravel()
     for query in (60, 150, 400):
         values = evalues(scores, query, lengths, 10**9, parameters) * length_factors(lengths, typical)
-        may_pass = lengths <= longest_targets(query, 10**9, parameters, 1.0, typical)[scores]
+        may_pass = lengths <= max_target_lengths(query, 10**9, parameters, 1.0, typical)[scores]
         assert may_pass[values <= 1].all()
         assert 0 <= may_pass.sum() - (values <= 1).sum() < 0.05 * len(scores)
 
@@ -268,7 +268,7 @@ def chance_targets(query_length: int, target_length: int, targets: int, score: i
 def test_longest_target_is_reached_by_this_many_by_chance(
     query_length: int, of_family: bool, allowed: int, matrix: str
 ) -> None:
-    longest = longest_filtered(query_length, 10**6, matrix, of_family)
+    longest = max_filtered_lengths(query_length, 10**6, matrix, of_family)
     for score in (40, 60, 80):
         length = int(longest[score])
         assert length >= 1
@@ -277,7 +277,7 @@ def test_longest_target_is_reached_by_this_many_by_chance(
 
 
 def test_limit_grows_with_the_score_up_to_any_length() -> None:
-    longest = longest_filtered(100, 10**8, "CONTEXT", False)
+    longest = max_filtered_lengths(100, 10**8, "CONTEXT", False)
     assert longest.dtype == np.int32
     assert longest[0] == 0 and longest[-1] == 2**31 - 1
     assert (np.diff(longest.astype(np.int64)) >= 0).all()
@@ -285,4 +285,4 @@ def test_limit_grows_with_the_score_up_to_any_length() -> None:
 
 @pytest.mark.parametrize("targets", [0, 1, 100])
 def test_few_targets_pass_with_any_length_of_a_protein(targets: int) -> None:
-    assert (longest_filtered(300, targets, "CONTEXT", False)[15:] > 100).all()
+    assert (max_filtered_lengths(300, targets, "CONTEXT", False)[15:] > 100).all()

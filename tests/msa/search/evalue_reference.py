@@ -58,7 +58,7 @@ class Reference:
         gap_open: int | None = None,
     ) -> None:
         self.query, self.database, self.matrix = query, database, matrix
-        self.typical_target = 1.2 if matrix == "CONTEXT" else 0.8
+        self.reference_length = 1.2 if matrix == "CONTEXT" else 0.8
         self.residues = database.total_residues
         self.codes, self.target = encode(query), encode(target)
         self.gap_costs = GAP_OPEN[matrix] if gap_open is None else gap_open, 1
@@ -97,7 +97,7 @@ class Reference:
     def length_factor(self) -> float:
         """The factor of all E-values that is due to the lengths of query and target."""
         mean = self.residues / len(self.database)
-        return len(self.target) / (self.typical_target * mean * max(140 / len(self.query), 1))
+        return len(self.target) / (self.reference_length * mean * max(140 / len(self.query), 1))
 
     @property
     def single_evalue(self) -> float:
@@ -128,7 +128,7 @@ class Reference:
         other = Reference(self.query, decode(self.target), self.database, "BLOSUM62", self.gap_costs[0])
         other.reversed_excess = self.reversed_excess
         other.best[1:] = self.best[1:]
-        other.typical_target = self.typical_target
+        other.reference_length = self.reference_length
         return other.single_evalue
 
     @property

@@ -11,8 +11,8 @@ from msa.alphabet import encode
 from msa.base.errors import InputError
 from msa.database.build import BuildSettings, build_database
 from msa.database.database import TargetDatabase
+from msa.engines.search_settings import SearchSettings
 from msa.hits.filtered_targets import best_targets
-from msa.hits.search_settings import SearchSettings
 from msa.io.fasta import FastaRecord
 from msa.profile.gumbel import gumbel_parameters
 from msa.profile.pssm import query_profile

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from msa.base.errors import InputError
 from msa.database.build import BuildSettings, build_database
 from msa.database.database import TargetDatabase
-from msa.hits.search_settings import MAX_SEQS, SearchSettings
+from msa.engines.search_settings import MAX_SEQS, SearchSettings
 from msa.io.fasta import FastaRecord
-from msa.profile.pssm import ProfileQuery, query_profile
+from msa.profile.pssm import ProfileRecord, query_profile
 from msa.search import exact
 from msa.search.exact import exact_search
 
@@ -77,7 +77,7 @@ def test_evalue_is_the_expected_number_of_occurrences(database: TargetDatabase) 
 
 
 def test_profiles_and_single_residues_are_refused(database: TargetDatabase) -> None:
-    profile = ProfileQuery("p", "WA", query_profile(np.array([17, 0], np.uint8)), "a test")
+    profile = ProfileRecord("p", "WA", query_profile(np.array([17, 0], np.uint8)), "a test")
     for query in (profile, FastaRecord("w", "W")):
         with pytest.raises(InputError, match=r"profile|1 residue"):
             list(exact_search([query], database, UNLIMITED))

@@ -17,10 +17,10 @@ from msa.database.database import TargetDatabase
 from msa.engines import database_processes
 from msa.engines.database_processes import DatabaseProcesses
 from msa.engines.engine import Candidates, EngineRequest
+from msa.engines.search_settings import SearchSettings
 from msa.hits.hits import Hit
-from msa.hits.search_settings import SearchSettings
 from msa.io.fasta import FastaRecord
-from msa.profile.pssm import ProfileQuery, QueryProfile
+from msa.profile.pssm import ProfileRecord, QueryProfile
 from msa.search import iterations
 from msa.search.database_search import search, search_many
 from msa.search.families import builder
@@ -177,7 +177,7 @@ def test_search_uses_the_profile_of_a_profile_query(
         return [(hit.id, hit.alignment.score) for hit in hits]
 
     twice, thrice = found(query, 2, 0.1), found(query, 3, 0.1)
-    own = ProfileQuery(query.header, query.sequence, profiles[0], "a test")
+    own = ProfileRecord(query.header, query.sequence, profiles[0], "a test")
     assert found(own, 1, 0.1) == twice != found(query, 1, 0.1)
     assert found(own, 2, 0.1) == thrice
     # no hit may join, so the profile does not change

@@ -7,8 +7,8 @@ import pytest
 
 from msa.database.build import BuildSettings, build_database
 from msa.database.database import TargetDatabase
+from msa.engines.search_settings import SearchSettings
 from msa.hits.hits import Hit
-from msa.hits.search_settings import SearchSettings
 from msa.io.fasta import FastaRecord
 from msa.search.database_search import search
 from tests.msa.search.coiled_coils import TROPOMYOSIN, coil

@@ -11,14 +11,15 @@ import pytest
 from msa.alignments.a3m import write_a3m
 from msa.alignments.alignment_filter import alignment_hits
 from msa.alignments.alignment_rows import a3m_rows
+from msa.alignments.filter_settings import AlignmentFilter
 from msa.alignments.m8 import write_m8
 from msa.alignments.stockholm import write_stockholm
 from msa.alphabet import LETTERS, encode
 from msa.base.errors import InputError
 from msa.database.build import BuildSettings, build_database
 from msa.database.database import BothStrands, TargetDatabase
+from msa.engines.search_settings import SearchSettings, default_gap_costs
 from msa.hits.hits import Hits
-from msa.hits.search_settings import AlignmentFilter, SearchSettings, default_gap_costs
 from msa.io.fasta import FastaRecord, read_nucleotides
 from msa.profile.family_profile import family_profile
 from msa.profile.matrices import RNA, substitution_matrix

@@ -14,9 +14,9 @@ from msa.cpu.gapless import gapless_scores
 from msa.cpu.smith_waterman_scores import alignment_scores
 from msa.database.build import BuildSettings, build_database
 from msa.database.database import TargetDatabase
-from msa.hits import search_settings
+from msa.engines import search_settings
+from msa.engines.search_settings import SearchSettings
 from msa.hits.filtered_targets import best_targets
-from msa.hits.search_settings import SearchSettings
 from msa.io.fasta import FastaRecord
 from msa.profile.gumbel import gumbel_parameters
 from msa.profile.pssm import query_profile

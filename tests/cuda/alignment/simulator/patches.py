@@ -116,5 +116,5 @@ PATCHES: dict[str, Callable[[Any], None]] = {
     "msa.gpu.worker.filtering": _filtering,
     "msa.gpu.worker.local_worker": _local_worker,
     "msa.gpu.device.devices": _devices,
-    "msa.gpu.device.opening": _opening,
+    "msa.gpu.device.cuda_context": _opening,
 }

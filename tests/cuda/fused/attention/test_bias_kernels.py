@@ -1,4 +1,4 @@
-"""The kernels that prepare pair biases give the numbers of plain PyTorch."""
+"""The kernel that prepares pair biases gives the numbers of plain PyTorch."""
 
 import pytest
 import torch
@@ -26,26 +26,3 @@ def test_relative(length: int) -> None:
         assert relative.is_contiguous() and torch.equal(maxima, expected_maxima)
         # one unit in the last place, as float32 products may be fused with sums
         torch.testing.assert_close(relative, expected, rtol=2**-10, atol=0)
-
-
-@pytest.mark.parametrize("length", [40, 130 if INTERPRETED else 256])
-@pytest.mark.parametrize("masked", [False, True])
-@pytest.mark.parametrize("transpose", [False, True])
-@pytest.mark.parametrize("contiguous", [False, True])
-def test_transposed(length: int, masked: bool, transpose: bool, contiguous: bool) -> None:
-    bias, mask = draw(2, length)
-    bias = bias[..., :length]
-    if contiguous:
-        bias = bias.contiguous()
-    arguments = bias, mask if masked else None, transpose
-    values = biases.masked_and_transposed(*arguments)
-    expected = plain_bias.masked_and_transposed(*arguments)
-    assert torch.equal(values[0], expected[0]) and values[0].is_contiguous()
-    assert (values[1] is None) == (not transpose)
-    if values[1] is not None and expected[1] is not None:
-        assert torch.equal(values[1], expected[1]) and values[1].is_contiguous()
-
-
-def test_an_unmasked_bias_is_not_copied() -> None:
-    bias = draw(1, 40)[0][..., :40].contiguous()
-    assert biases.masked_and_transposed(bias, None, True)[0] is bias

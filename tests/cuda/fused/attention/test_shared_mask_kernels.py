@@ -1,6 +1,6 @@
 """Attention with gradients for crops of 256 residues, whose rows share a mask, against float64.
 
-Hopper GPUs have kernels of their own for this case. Without a GPU, the Gluon simulator runs these, and
+Hopper GPUs have a kernel of their own for the forward pass. Without a GPU, the Gluon simulator runs it, and
 Triton's interpreter the others.
 """
 
@@ -17,17 +17,11 @@ ROWS = 2 if INTERPRETED else 128
 
 @pytest.fixture
 def simulated(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run the kernels for Hopper in the simulator."""
-    from cuda.fused.attention import hopper, hopper_backward, hopper_bias_gradient
+    """Run the kernel for Hopper in the simulator."""
+    from cuda.fused.attention import hopper
     from tests.cuda.fused.attention import simulated_core
-    from tests.cuda.fused.gluon_simulator import SimulatedKernel
 
     simulated_core.replace_kernel(monkeypatch)
-    for module, name in (
-        (hopper_backward, "row_gradients_kernel"),
-        (hopper_bias_gradient, "bias_gradient_kernel"),
-    ):
-        monkeypatch.setattr(module, name, SimulatedKernel(module, name))
     for module in (triton, triton_backward):
         monkeypatch.setattr(module, "check_tensors", lambda *_: None, raising=False)
     monkeypatch.setattr(hopper, "MIN_LENGTH", 0)

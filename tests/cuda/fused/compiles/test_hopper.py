@@ -7,18 +7,11 @@ import torch
 
 pytest.importorskip("triton")
 
-from benchmarks import contest
-from benchmarks.contest import GateFirstWeights
-from cuda.fused.attention import (
-    biases,
-    hopper_bias_gradient,
-    hopper_core,
-    hopper_projections,
-)
+from benchmarks import contest_kernels
+from benchmarks.contest_kernels import GateFirstWeights
+from cuda.fused.attention import biases, hopper_core, hopper_projections
 from cuda.fused.attention import hopper as hopper_attention
-from cuda.fused.attention import hopper_backward as hopper_attention_backward
 from cuda.fused.attention import triton as attention
-from cuda.fused.attention import triton_backward as attention_backward
 from cuda.fused.outer_product_mean import hopper as hopper_outer_product_mean
 from cuda.fused.outer_product_mean import triton as outer_product_mean
 from cuda.fused.transition import hopper as hopper_transition
@@ -110,13 +103,13 @@ def test_triangle_multiplication_on_hopper(
 def test_contest(
     channels: int, compiled: Callable[..., CompiledKernel], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kernels = [compiled(contest, name) for name in ("operands_kernel", "finish_kernel")]
+    kernels = [compiled(contest_kernels, name) for name in ("operands_kernel", "finish_kernel")]
     c, m = channels, 128
     shapes = [(c,), (c,), *[(c, m)] * 5, (m,), (m,), (m, c)]
     weights = GateFirstWeights(*(torch.empty(shape) for shape in shapes))
     x = torch.empty(2, 48, 48, c)
-    contest.gate_first_triangle_multiplication(x, weights, x[..., 0])
-    contest.gate_first_triangle_multiplication(x, weights)
+    contest_kernels.gate_first_triangle_multiplication(x, weights, x[..., 0])
+    contest_kernels.gate_first_triangle_multiplication(x, weights)
     for kernel in kernels:
         check(kernel, 2)
 
@@ -133,35 +126,6 @@ def test_transition_backward_on_hopper(
     hopper_transition_backward.hidden_gradients(x, x, widen, torch.empty(w), narrow)
     # with 256 channels, LayerNorm's backward pass spills; the loop over hidden channels does not
     check(kernel, 1, max_stack=160 if channels == 256 else 0)
-
-
-@pytest.mark.parametrize("masked", [False, True])
-@pytest.mark.parametrize("length", [256, 384])
-def test_attention_backward_on_hopper(
-    length: int, masked: bool, compiled: Callable[..., CompiledKernel]
-) -> None:
-    row_kernel = compiled(hopper_attention_backward, "row_gradients_kernel")
-    bias_kernel = compiled(hopper_bias_gradient, "bias_gradient_kernel")
-    mask_kernel = compiled(biases, "mask_bias")
-    rows, heads = 3, 4
-    projected = torch.empty(rows, length, 512, dtype=torch.bfloat16)
-    statistics = torch.empty(rows, heads, length)
-    inputs = attention_backward.GradientInputs(
-        projected,
-        torch.empty(rows, length, 128, dtype=torch.bfloat16),
-        statistics,
-        statistics,
-        torch.ones(1, length).expand(rows, length) if masked else None,
-        torch.empty(1, heads, length, length, dtype=torch.bfloat16),
-        projected.clone(),
-    )
-    hopper_attention_backward.write_gradients(inputs)
-    check(bias_kernel, 1)
-    assert len(row_kernel.stack) == (length == 256)
-    assert len(mask_kernel.stack) == (masked or length == 256)
-    for kernel in (row_kernel, mask_kernel):
-        if kernel.stack:
-            check(kernel, 1)
 
 
 @pytest.mark.parametrize("length", [256, 300])

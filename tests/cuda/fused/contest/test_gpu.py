@@ -9,7 +9,8 @@ from tests.cuda.fused.gradients import double
 
 pytest.importorskip("triton")
 
-from benchmarks.contest import GateFirstWeights, gate_first_triangle_multiplication, plain_operator
+from benchmarks.contest import plain_operator
+from benchmarks.contest_kernels import GateFirstWeights, gate_first_triangle_multiplication
 from cuda.fused.dispatch import hopper_available
 
 Draw = Callable[..., torch.Tensor]

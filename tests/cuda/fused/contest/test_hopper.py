@@ -8,8 +8,9 @@ import torch
 
 pytest.importorskip("triton")
 
-from benchmarks import contest
-from benchmarks.contest import GateFirstWeights, gate_first_triangle_multiplication, plain_operator
+from benchmarks import contest_kernels
+from benchmarks.contest import plain_operator
+from benchmarks.contest_kernels import GateFirstWeights, gate_first_triangle_multiplication
 from tests.cuda.fused.gluon_simulator import SimulatedKernel, SimulatedTensor
 from tests.cuda.fused.triangle_multiplication.folded_weights import (
     assert_close,
@@ -34,8 +35,8 @@ def open_gates(gates: SimulatedTensor) -> Any:
 def simulated(monkeypatch: pytest.MonkeyPatch) -> None:
     """Run the kernels in the simulator."""
     for name in ("operands_kernel", "finish_kernel"):
-        kernel = SimulatedKernel(contest, name, gated=gated, open_gates=open_gates)
-        monkeypatch.setattr(contest, name, kernel)
+        kernel = SimulatedKernel(contest_kernels, name, gated=gated, open_gates=open_gates)
+        monkeypatch.setattr(contest_kernels, name, kernel)
 
 
 def random(*shape: int, seed: int) -> torch.Tensor:
@@ -68,7 +69,7 @@ def test_matches_float64(
         x /= random(batch, length, length, channels, seed=2).abs().clamp(min=1e-6)
     mask = (random(batch, length, length, seed=3) > -0.5).float() if masked else None
     weights = random_weights(channels)
-    assert contest.supports(x, 128, torch.float16)
+    assert contest_kernels.supports(x, 128, torch.float16)
     double = GateFirstWeights(*(w.double() for w in weights))
     exact_mask = None if mask is None else mask.double()
     exact = plain_operator(x.double(), double, exact_mask, outgoing=outgoing)
@@ -91,11 +92,11 @@ def test_products_as_small_as_epsilon() -> None:
 
 
 def test_folded_weights() -> None:
-    c, m = 128, contest.CHUNK.value
+    c, m = 128, contest_kernels.CHUNK.value
     shapes = [(c,), (c,), *[(c, m)] * 5, (m,), (m,), (m, c)]
     w = GateFirstWeights(*(random(*shape, seed=k).double() for k, shape in enumerate(shapes)))
     x = random(7, c, 1, seed=20)[..., 0].double()
-    folded = contest.fold_weights(w)
+    folded = contest_kernels.fold_weights(w)
     normed, plain = standardise(x) * w.norm_scale + w.norm_offset, standardise(x)
     left = (normed @ w.left) * torch.sigmoid(normed @ w.left_gate)
     right = (normed @ w.right) * torch.sigmoid(normed @ w.right_gate)

@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("triton")
 
-from benchmarks.contest import launch
+from benchmarks.contest_kernels import launch
 
 
 class Kernel:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from features.alphafold3.inputs import Settings, build_sample
+from features.alphafold3.inputs import InputSettings, build_sample
 from foldcli.errors import ExitCode, exit_code_of
 from foldcli.inputs.failures import Failures
 from foldcli.inputs.molecules.read import read_jobs
@@ -68,7 +68,7 @@ def test_mistakes_are_one_line_with_file_and_line(name: str, tmp_path: Path) -> 
     errors = [error for _, error in failures.failed]
     for _, job in jobs:
         with pytest.raises(InputError) as caught:
-            build_sample(job, Settings(max_tokens=5000))
+            build_sample(job, InputSettings(max_tokens=5000))
         errors.append(caught.value)
     (error,) = errors
     rows = [number for number, row in enumerate(text.splitlines(), 1) if place in row]

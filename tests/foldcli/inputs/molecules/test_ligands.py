@@ -76,7 +76,7 @@ def test_a_screen_pairs_each_protein_with_each_ligand(tmp_path: Path, failures: 
     jobs = screen_jobs(proteins, read_ligands(tmp_path / "l.smi", failures))
     assert [name for name, _ in jobs] == ["p_and_x_1", "p_and_y", "q_and_x_1", "q_and_y"]
     ligand = jobs[2][1].entities[1]
-    assert (ligand.chains, ligand.line, jobs[2][1].place_of(ligand)) == (
+    assert (ligand.chains, ligand.line, jobs[2][1].location_of(ligand)) == (
         ("C",),
         1,
         (str(tmp_path / "l.smi"), 1),

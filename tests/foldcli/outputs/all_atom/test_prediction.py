@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("rdkit")
 pytest.importorskip("biotite")
 
-from features.alphafold3.inputs import Settings, build_sample
+from features.alphafold3.inputs import InputSettings, build_sample
 from features.assembly.atoms import build_atoms
 from features.assembly.job import Bond, BondedAtom, Ligand, MoleculeJob
 from features.assembly.tokens import build_tokens
@@ -31,7 +31,7 @@ JOB = b">D|protein\nMKV\n>B|ccd\nGOL\n>A|smiles\nCCO\n>C|dna\nAC\n"
 
 def test_a_job_becomes_the_files_of_scored_structures() -> None:
     (job,) = parse_fasta_jobs(JOB, "job.fasta", "job")
-    sample = build_sample(job, Settings(seed=1))
+    sample = build_sample(job, InputSettings(seed=1))
     drawn = network("openbind").predict(
         AlphaFold3Inputs.from_arrays(sample.features), SeededDraws(0), cycles=1, steps=2, samples=2
     )
@@ -72,7 +72,7 @@ def test_charges_and_elements_come_from_the_tables() -> None:
     (job,) = parse_fasta_jobs(
         b">A|ccd\nZN\n>B|smiles\nC[N+](C)(C)CC(=O)[O-]\n>C|ccd\nCA\n", "job.fasta", "job"
     )
-    sample = build_sample(job, Settings(seed=1))
+    sample = build_sample(job, InputSettings(seed=1))
     structure = build_structure(sample.atoms, sample.tokens)
     assert structure.atom_element.tolist()[0] == "Zn" and structure.atom_element.tolist()[-1] == "Ca"
     charges = dict(zip(structure.atom_name.tolist(), structure.atom_charge.tolist(), strict=True))

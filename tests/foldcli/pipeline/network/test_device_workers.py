@@ -17,13 +17,13 @@ from foldcli.families.settings import Job, NetworkOptions, PredictSettings
 from foldcli.inputs.alignment_targets import AlignmentTarget
 from foldcli.inputs.failures import Failures
 from foldcli.inputs.shard import Shard
-from foldcli.options.ranks import predicts_in_workers, unused_devices
 from foldcli.outputs.layout import TargetFiles
 from foldcli.params.parameters import TEMPLATE_COPY, NetworkKind, find_parameters
 from foldcli.pipeline.network.device import NetworkMemory
 from foldcli.pipeline.network.device_workers import DeviceWorker, WorkerSettings
 from foldcli.pipeline.network.job_runners import LocalRunner
 from foldcli.pipeline.network.predictor import Predictor
+from foldcli.pipeline.network.processes import predicts_in_workers, unused_devices
 from foldcli.pipeline.network.start import Startup
 from foldcli.pipeline.prepare.sampling_process import SamplingProcesses
 from foldcli.pipeline.runs import several_devices

@@ -20,8 +20,9 @@ from foldcli.params import parameters
 from foldcli.params.parameters import ParameterSource, find_parameters
 from foldcli.pipeline.network.device import NetworkMemory
 from foldcli.pipeline.network.predictor import Predictor
+from foldcli.pipeline.network.processes import Processes
 from foldcli.pipeline.network.ranks import open_predictor
-from foldcli.pipeline.network.start import Processes, start
+from foldcli.pipeline.network.start import start
 from foldcli.pipeline.prepare.template_stage import TargetTemplates
 from model.alphafold2.modules.config import ModelConfig, model_config
 from msa.alignments.files import parse_alignment

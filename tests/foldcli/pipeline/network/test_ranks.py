@@ -12,9 +12,10 @@ from features.alphafold2.deterministic import make_features
 from features.alphafold2.sampling import SamplingSettings, sample_features
 from foldcli.families.settings import Job, NetworkOptions, PredictSettings
 from foldcli.params.parameters import ParameterSource
+from foldcli.pipeline.network.processes import Processes
 from foldcli.pipeline.network.rank_processes import RankProcesses
 from foldcli.pipeline.network.ranks import create_ranked_predictor
-from foldcli.pipeline.network.start import Processes, start
+from foldcli.pipeline.network.start import start
 from model.errors import OutOfMemory
 from model.prediction import Prediction
 from msa.alignments.files import parse_alignment

@@ -15,10 +15,11 @@ from features.alphafold2.sampling import SamplingSettings, sample_features
 from foldcli.families.settings import NetworkOptions, PredictSettings
 from foldcli.params.parameters import ParameterSource
 from foldcli.pipeline.network.preloading import start_preloading
-from foldcli.pipeline.network.start import Processes, start
+from foldcli.pipeline.network.processes import Processes
+from foldcli.pipeline.network.start import start
 from foldcli.pipeline.prepare.sampling_process import prepare_features
 from msa.alignments.files import parse_alignment
-from msa.base.jit import kernel
+from msa.base.cpu_kernels.jit import kernel
 from tests.networks import tiny_parameters
 
 
@@ -102,7 +103,7 @@ def test_bytecode_goes_to_the_cache_if_the_installation_cannot_store_it(
         ),
         # imported by `search` before it starts the GPU's driver
         (
-            "foldcli.__main__, foldcli.commands.search, msa.gpu.device.opening",
+            "foldcli.__main__, foldcli.commands.search, msa.gpu.device.cuda_context",
             {"torch", "numba", "numpy", "tqdm"},
         ),
         # imported by workers that write results

@@ -32,8 +32,9 @@ from foldcli.pipeline.search.stage import SearchStage
 from foldcli.pipeline.search.stores import CacheStore, ChainStore
 from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
 from model.prediction import Prediction
+from msa.alignments.filter_settings import AlignmentFilter
 from msa.base.errors import InputError
-from msa.hits.search_settings import AlignmentFilter, SearchSettings
+from msa.engines.search_settings import SearchSettings
 from tests.foldcli.pipeline.complexes import (
     FIRST,
     PAIR,

@@ -10,7 +10,7 @@ import pytest
 
 from features.alphafold2.deterministic import make_features
 from features.alphafold2.sampling import SamplingSettings, sample_features
-from foldcli.options import ranks
+from foldcli.pipeline.network import processes
 from foldcli.pipeline.prepare.sampling_process import SamplingProcesses
 from foldcli.pipeline.processes.shared_arrays import SharedArrays
 from msa.alignments.files import parse_alignment
@@ -67,5 +67,5 @@ def test_killed_process_is_replaced_for_the_next_call() -> None:
 def test_number_of_processes(
     cores: int, device: str, workers: int, expected: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ranks, "available_cores", lambda: cores)
-    assert ranks.sampling_processes(device, workers) == expected
+    monkeypatch.setattr(processes, "available_cores", lambda: cores)
+    assert processes.sampling_processes(device, workers) == expected

@@ -5,13 +5,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-import click
 import numpy as np
 import pytest
 
 from features.alphafold2.deterministic import make_features
 from features.templates.library.structure_files import read_chains
 from features.templates.table import write_template_table
+from foldcli.errors import OptionError
 from foldcli.families.settings import PredictSettings
 from foldcli.inputs.alignment_targets import AlignmentTarget
 from foldcli.inputs.failures import Failures
@@ -63,7 +63,7 @@ def test_embedded_library_has_relatives_of_trypsin(features: dict[str, np.ndarra
     assert len(templates.hits.templates) == 4
     assert templates.hits.templates[0].identity > 0.3
     assert templates.features["template_aatype"].shape == (4, 223)
-    assert templates.facts()[0]["id"] == templates.hits.templates[0].id
+    assert templates.facts()[0].id == templates.hits.templates[0].id
     assert not list(tmp_path.iterdir())
 
 
@@ -118,7 +118,7 @@ def test_identity_depends_on_library_and_settings(structures: Path, tmp_path: Pa
     ],
 )
 def test_contradicting_options_are_usage_errors(values: dict[str, Any], message: str) -> None:
-    with pytest.raises(click.UsageError, match=message):
+    with pytest.raises(OptionError, match=message):
         options(**values)
 
 

@@ -20,6 +20,7 @@ from foldcli.families.settings import PredictSettings
 from foldcli.inputs.alignment_targets import AlignmentTarget
 from foldcli.inputs.shard import Shard
 from foldcli.outputs.done import DoneRecord, FinishedTarget
+from foldcli.outputs.facts import ExpectedAccuracy, Facts, NetworkFacts
 from foldcli.outputs.layout import LayoutName, TargetFiles
 from foldcli.outputs.model_files import (
     ModelOrigin,
@@ -81,13 +82,13 @@ def model_of(files: TargetFiles, tag: str, peptide: Prediction) -> PredictedMode
 
 def finish_task(files: TargetFiles, tags: Sequence[str]) -> FinishTask:
     models = {tag: f"key of {tag}" for tag in tags}
-    facts = {"residues": 12, "alignment_rows": 1}
+    facts = Facts(residues=12, alignment_rows=1)
     return FinishTask(files, "key", {}, "auto", models, [], [], facts, REPORT, False)
 
 
 def run(files: TargetFiles, peptide: Prediction, tags: Sequence[str], num_relax: int) -> TargetRun:
     """Write, relax and finish models in worker processes."""
-    target = TargetRun(files, AlignmentTarget("q", ("q.a3m",)), facts={"residues": 12, "alignment_rows": 1})
+    target = TargetRun(files, AlignmentTarget("q", ("q.a3m",)), facts=Facts(residues=12, alignment_rows=1))
     errors: list[BaseException] = []
     settings = replace(relax_settings(), max_iterations=50)
     stage = ResultStage(
@@ -208,9 +209,9 @@ def test_warnings_that_only_the_models_show_are_recorded(peptide: Prediction, tm
     result = write_model(model_of(files, GOOD, peptide))
     write_result(files.staging_folder, replace(result, relaxation={"worse": ["twisted peptides 1 to 5"]}))
     relaxed_path(files.staging_folder, GOOD).write_text("relaxed\n")
-    expected = {"percentile_10": 25.0, "percentile_90": 57.0, "plddt_error": 4.0}
+    expected = ExpectedAccuracy(percentile_10=25.0, percentile_90=57.0, plddt_error=4.0)
     task = finish_task(files, (GOOD,))
-    facts = task.facts | {"network": {"note": "", "expected_lddt": expected}}
+    facts = Facts(residues=12, alignment_rows=1, network=NetworkFacts(expected_lddt=expected))
     disagreement, worse = finish_target(replace(task, facts=facts)).warnings
     message = "mean pLDDT 90, but lDDT-CA 25 to 57 is expected of such inputs: rely on pLDDT, "
     assert disagreement == f"{message}whose mean error was 4"

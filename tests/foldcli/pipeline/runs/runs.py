@@ -28,7 +28,8 @@ from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
 from foldcli.pipeline.targets.identity import TargetIdentities
 from foldcli.pipeline.targets.settings import FeatureSettings, OutputSettings
 from foldcli.report import ReportSettings
-from msa.hits.search_settings import AlignmentFilter, SearchSettings
+from msa.alignments.filter_settings import AlignmentFilter
+from msa.engines.search_settings import SearchSettings
 from msa.io.fasta import FastaRecord
 from tests.networks import tiny_parameters
 

@@ -142,3 +142,18 @@ def test_estimated_memory_is_close_to_measured_memory(residues: int, measured: f
 def test_two_gpus_need_little_more_than_half_of_the_memory_each() -> None:
     one, two = (peak_bytes(CONFIG, MEASURED, 4096, 139 * 2**30, ranks) for ranks in (1, 2))
     assert 0.5 * one < two < 0.75 * one
+
+
+def test_estimates_count_the_seeds_of_each_job(tmp_path: Path) -> None:
+    def job(name: str, seeds: list[int]) -> dict[str, object]:
+        chain = {"protein": {"id": "A", "sequence": "MTYKLILNGKTL"}}
+        names = {"name": name, "dialect": "alphafold3", "version": 1}
+        return names | {"modelSeeds": seeds, "sequences": [chain]}
+
+    (tmp_path / "db.fasta").write_text(">1\nMTYKLILNGKTL\n")
+    (tmp_path / "jobs.json").write_text(json.dumps([job("one", [1]), job("three", [1, 2, 3])]))
+    inputs = [str(tmp_path / "jobs.json"), "--db", str(tmp_path / "db.fasta"), "-o", str(tmp_path / "out")]
+    options = ["--params", "compact", "--device", "cpu", "--dry-run", "--json"]
+    result = CliRunner().invoke(cli, ["fold", *inputs, *options], catch_exceptions=False)
+    seconds = {target["target"]: target["seconds"] for target in json.loads(result.stdout)["targets"]}
+    assert seconds["three"] == pytest.approx(3 * seconds["one"])

@@ -14,6 +14,7 @@ import pytest
 from foldcli.inputs.alignment_targets import AlignmentTarget
 from foldcli.inputs.failures import Failures
 from foldcli.inputs.shard import Shard
+from foldcli.outputs.facts import Facts
 from foldcli.outputs.target import TargetRun, TargetStatus
 from foldcli.pipeline.prepare.feature_stage import FeatureStage
 from foldcli.pipeline.runs.preparation import JobPreparation, TargetStep
@@ -141,8 +142,8 @@ def test_damaged_intermediate_files_are_replaced(damaged: str, finished_two: Run
 def test_models_of_a_killed_run_keep_their_device(finished_two: Runs, tmp_path: Path) -> None:
     again = Runs(tmp_path, finished_two.searcher)
     make_intermediate_files(again, finished_two)
-    target = TargetRun(again.files, QUERY, facts={"device": "NVIDIA H200", "residues": 20})
-    target.keep_memory_facts()
+    target = TargetRun(again.files, QUERY, facts=Facts(device="NVIDIA H200", residues=20))
+    target.keep_device()
     again.run(models=(3, 4))
     assert again.done()["facts"]["device"] == "NVIDIA H200"
     again.run(models=(3, 4), rank="ptm")

@@ -17,9 +17,10 @@ from foldcli.pipeline.search.stage import SearchStage
 from foldcli.pipeline.search.stores import CacheStore, ChainStore
 from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
 from foldcli.pipeline.targets.locks import LockOwner, TargetLocks
+from msa.alignments.filter_settings import AlignmentFilter
 from msa.base.errors import InputError
+from msa.engines.search_settings import SearchSettings
 from msa.hits.hits import Hits
-from msa.hits.search_settings import AlignmentFilter, SearchSettings
 from msa.io.compression import read_bytes
 from msa.io.fasta import FastaRecord, JoinedRecord
 from tests.foldcli.pipeline.complexes import PROTEIN_A, PROTEIN_B, CountingSearcher, open_database

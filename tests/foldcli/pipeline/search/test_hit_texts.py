@@ -11,13 +11,14 @@ import pytest
 from foldcli.pipeline.search.hit_texts import TextMaker, map_hits
 from foldcli.pipeline.search.searcher import LocalSearcher
 from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
+from msa.alignments.filter_settings import AlignmentFilter
 from msa.cpu.engine import CpuEngine
 from msa.database.build import BuildSettings, build_database
 from msa.database.database import TargetDatabase
 from msa.engines import database_processes
 from msa.engines.database_processes import DatabaseProcesses
+from msa.engines.search_settings import SearchSettings
 from msa.hits.hits import Hits
-from msa.hits.search_settings import AlignmentFilter, SearchSettings
 from msa.io.fasta import FastaRecord
 
 UBIQUITIN = "MQIFVKTLTGKTITLEVEPSDTIENVKAKIQDKEGIPPDQQRLIFAGKQLEDGRTLSDYNIQKESTLHLVLRLRGG"

@@ -26,10 +26,11 @@ from foldcli.pipeline.search.searcher import DatabaseSource, LocalSearcher
 from foldcli.pipeline.search.several_databases import make_joined, open_joined
 from foldcli.pipeline.search.stage import SearchStage
 from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
+from msa.alignments.filter_settings import AlignmentFilter
 from msa.base.errors import InputError, MissingError
 from msa.database.build import BuildSettings, build_database
 from msa.database.database import TargetDatabase
-from msa.hits.search_settings import AlignmentFilter, SearchSettings
+from msa.engines.search_settings import SearchSettings
 from msa.io.fasta import FastaRecord
 from tests.command_process import command_environment
 from tests.networks import tiny_parameters
@@ -88,7 +89,7 @@ def test_hits_are_those_of_a_search_in_this_process(folder: Path) -> None:
 
 @pytest.mark.gpu
 def test_gpu_of_this_process_is_searched_by_another(folder: Path) -> None:
-    from msa.gpu.device.opening import allows_several_processes
+    from msa.gpu.device.cuda_context import allows_several_processes
 
     assert allows_several_processes(0) and not allows_several_processes(99)
     searcher = opened(SearchProcess(str(folder), "auto", 0.5), folder)

@@ -9,10 +9,10 @@ import pytest
 from foldcli.pipeline.search.searcher import DatabaseSource
 from foldcli.pipeline.search.several_databases import JoinedSearcher, open_joined
 from msa.database.build import BuildSettings, build_database
+from msa.engines.search_settings import SearchSettings
 from msa.hits.hits import Hits
-from msa.hits.search_settings import SearchSettings
 from msa.io.fasta import FastaRecord
-from msa.profile.pssm import ProfileQuery, QueryProfile
+from msa.profile.pssm import ProfileRecord, QueryProfile
 from tests.command_process import run_foldcli
 
 UBIQUITIN = "MQIFVKTLTGKTITLEVEPSDTIENVKAKIQDKEGIPPDQQRLIFAGKQLEDGRTLSDYNIQKESTLHLVLRLRGG"
@@ -70,10 +70,10 @@ def test_profile_of_the_first_database_searches_the_second(databases: tuple[str,
     settings = SearchSettings(threads=1, evalue=0.1, num_iterations=3)
     joined = open_joined(DatabaseSource(first, "cpu", (second,)))
     assert isinstance(joined, JoinedSearcher)
-    profiles: list[ProfileQuery] = []
+    profiles: list[ProfileRecord] = []
 
     def keep(query: FastaRecord, profile: QueryProfile, of_family: bool) -> None:
-        profiles.append(ProfileQuery(query.header, query.sequence, profile.profile, "test", of_family))
+        profiles.append(ProfileRecord(query.header, query.sequence, profile.profile, "test", of_family))
 
     progress: list[tuple[int, int | None]] = []
     results = joined.search_many(QUERIES, settings, lambda *pair: progress.append(pair), keep)

@@ -17,10 +17,11 @@ from foldcli.pipeline.search.stage import SearchStage
 from foldcli.pipeline.search.stores import CacheStore, ChainStore
 from foldcli.pipeline.targets.alignment_settings import FIRST_BATCH, AlignmentSettings
 from foldcli.pipeline.targets.locks import TargetLocks
+from msa.alignments.filter_settings import AlignmentFilter
 from msa.cpu.engine import CpuEngine
 from msa.database.build import BuildSettings, build_database
 from msa.database.database import TargetDatabase
-from msa.hits.search_settings import AlignmentFilter, SearchSettings
+from msa.engines.search_settings import SearchSettings
 from msa.io.compression import read_bytes
 from msa.io.fasta import FastaRecord
 
@@ -57,7 +58,7 @@ def test_filter_removes_rows_of_the_alignment_and_not_of_the_table(tmp_path: Pat
     def rows(**filters: Any) -> list[str]:
         target = search(make_stage(database, AlignmentFilter(**filters)), tmp_path)
         assert len(target.files.staged_path("hits").read_text().splitlines()) == 3
-        assert target.facts["search"]["hits"] == 3
+        assert target.facts.search.hits == 3
         lines = target.files.staged_path("alignment").read_text().splitlines()
         return [line[1:].split("\t")[0] for line in lines if line.startswith(">")]
 
@@ -80,7 +81,7 @@ def test_limit_of_hits_is_recorded_of_stored_searches_too(tmp_path: Path) -> Non
     for _ in range(2):
         target = search(stage, tmp_path)
         assert target.files.staged_path("hits").read_text().count("\n") == 1
-        assert (target.facts["search"]["hits"], target.facts["search"]["capped"]) == (1, 1)
+        assert (target.facts.search.hits, target.facts.search.capped) == (1, 1)
         assert target.warnings == ["the search reached --max-seqs 1; further sequences were left out"]
 
 

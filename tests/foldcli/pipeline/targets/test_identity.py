@@ -10,7 +10,8 @@ from foldcli.params.parameters import ParameterSource
 from foldcli.pipeline.targets.alignment_request import AlignmentRequest
 from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
 from foldcli.pipeline.targets.identity import TargetIdentities
-from msa.hits.search_settings import AlignmentFilter, SearchSettings
+from msa.alignments.filter_settings import AlignmentFilter
+from msa.engines.search_settings import SearchSettings
 from msa.io.fasta import FastaRecord
 
 QUERY = FastaRecord("q human", "MKVLAAGIV")

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from features.alphafold3.inputs import Settings, build_sample
-from features.training.crops import CropKind, TokenPlaces, choose_tokens, crop_features
+from features.alphafold3.inputs import InputSettings, build_sample
+from features.training.crops import CropKind, TokenCentres, choose_tokens, crop_features
 from features.training.experiment import read_complex
 from features.training.labels import MoleculeTable, molecule_table
 from model.alphafold3.inputs import AlphaFold3Inputs
@@ -45,9 +45,9 @@ def molecules(table: MoleculeTable) -> Molecules:
 def sample(name: str) -> TrainerSample:
     """Return a crop of an entry with its experimental structure."""
     known = read_complex(ENTRIES / f"{name}.cif.gz")
-    whole = build_sample(known.job, Settings(templates=1))
+    whole = build_sample(known.job, InputSettings(templates=1))
     table = molecule_table(whole.atoms, whole.tokens)
-    places = TokenPlaces(whole.tokens.chain, known.positions[table.centre], known.resolved[table.centre])
+    places = TokenCentres(whole.tokens.chain, known.positions[table.centre], known.resolved[table.centre])
     tokens = choose_tokens(places, TOKENS, CropKind.INTERFACE, np.random.default_rng(1))
     cropped = table.crop(tokens)
     symmetries = {key: torch.as_tensor(x) for key, x in cropped.symmetries.items()}

@@ -16,12 +16,12 @@ from cuda.alignment.gapless.launch_table import border_launch, choose_launch
 from cuda.alignment.gapless.signatures import RESCORE_LISTED
 from cuda.alignment.kernel_cache import KernelSource
 from msa.database.sequence_arrays import SequenceArrays
+from msa.engines.search_settings import SearchSettings
 from msa.gpu.device.devices import Gpu, GpuUnavailable, find_gpu
 from msa.gpu.worker import kernel_compiler, local_worker
 from msa.gpu.worker.interface import GpuSettings
 from msa.gpu.worker.kernel_compiler import KernelCompiler, _Job, _run_job, alignment_kernels, filter_kernels
 from msa.gpu.worker.local_worker import LocalWorker
-from msa.hits.search_settings import SearchSettings
 from tests.conftest import simulate_gpus
 
 H200 = Device.of_architecture("NVIDIA H200", (9, 0))

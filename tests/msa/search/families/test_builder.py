@@ -9,8 +9,8 @@ import pytest
 from msa.cpu.engine import CpuEngine
 from msa.database.build import BuildSettings, build_database
 from msa.database.database import TargetDatabase
+from msa.engines.search_settings import SearchSettings
 from msa.hits.hits import Hit, Hits
-from msa.hits.search_settings import SearchSettings
 from msa.io.fasta import FastaRecord, read_fasta
 from msa.search.database_search import search
 from msa.search.families import builder

@@ -9,7 +9,7 @@ import pytest
 from msa.alphabet import MASK_BIT, STANDARD, encode
 from msa.cpu.smith_waterman import align
 from msa.database.sequence_arrays import SAMPLE_SIZE, SequenceArrays
-from msa.hits.search_settings import SearchSettings
+from msa.engines.search_settings import SearchSettings
 from msa.profile.family_profile import family_profile
 from msa.profile.gumbel import gumbel_parameters
 from msa.profile.matrices import background

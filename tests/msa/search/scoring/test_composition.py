@@ -15,7 +15,7 @@ from msa.cpu.smith_waterman_scores import alignment_scores
 from msa.database.build import BuildSettings, build_database
 from msa.database.database import TargetDatabase
 from msa.database.sequence_arrays import SequenceArrays
-from msa.hits.search_settings import SearchSettings
+from msa.engines.search_settings import SearchSettings
 from msa.io.fasta import FastaRecord
 from msa.profile.gumbel import GUMBEL_TABLES, GumbelParameters, gumbel_parameters
 from msa.profile.pssm import query_profile

@@ -15,13 +15,13 @@ from msa.cpu.engine import CpuEngine
 from msa.database.sequence_arrays import SequenceArrays
 from msa.engines.pair_statistics import PairStatistics
 from msa.engines.scored_batch import AlignedBatch, Scores
-from msa.hits.search_settings import SearchSettings
+from msa.engines.search_settings import SearchSettings
 from msa.io.fasta import FastaRecord
-from msa.profile.compiled_context import fill_profile
 from msa.profile.gumbel import gumbel_parameters
-from msa.profile.pssm import ProfileQuery, QueryProfile, context_tables, query_profile
+from msa.profile.pssm import ProfileRecord, QueryProfile, context_tables, query_profile
 from msa.search.database_search import search
 from msa.search.scoring import forward
+from msa.search.scoring.compiled_context import fill_profile
 from msa.search.scoring.further_alignments import FurtherAlignments, combined_evalues
 from msa.search.scoring.kernels import LANES, forward_score
 from tests.msa.search.coiled_coils import TROPOMYOSIN, coil
@@ -270,8 +270,8 @@ def test_searches_without_a_second_matrix_have_no_forward_scores(
         (record, replace(criteria, comp_bias_corr=False)),
         (record, replace(criteria, num_iterations=2)),
         (record, replace(criteria, matrix="BLOSUM62", gap_open=11)),
-        (ProfileQuery("q", query, profile=profile, source="test"), criteria),
-        (ProfileQuery("q", query, profile=profile, source="test", of_family=False), criteria),
+        (ProfileRecord("q", query, profile=profile, source="test"), criteria),
+        (ProfileRecord("q", query, profile=profile, source="test", of_family=False), criteria),
     ]
     for searched, each in others:
         assert len(search(searched, database, each))

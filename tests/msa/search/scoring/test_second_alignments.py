@@ -17,10 +17,10 @@ from msa.cpu.engine import CpuEngine
 from msa.database.database import TargetDatabase
 from msa.database.sequence_arrays import SequenceArrays
 from msa.engines.engine import Candidates, EngineRequest
-from msa.hits.search_settings import SearchSettings
+from msa.engines.search_settings import SearchSettings
 from msa.io.fasta import FastaRecord
 from msa.profile.gumbel import gumbel_parameters
-from msa.profile.pssm import ProfileQuery, QueryProfile, query_profile
+from msa.profile.pssm import ProfileRecord, QueryProfile, query_profile
 from msa.profile.statistics import evalues
 from msa.search import profile_search
 from msa.search.database_search import search, search_many
@@ -204,7 +204,7 @@ def test_queries_of_a_batch_do_not_affect_each_other(
     # the profile of a query that is not corrected
     codes = encode(domains[0])
     saved = query_profile(codes, True)
-    queries.insert(2, ProfileQuery("saved", domains[0], profile=saved, source="test", of_family=False))
+    queries.insert(2, ProfileRecord("saved", domains[0], profile=saved, source="test", of_family=False))
     criteria = SearchSettings(evalue=5, max_seqs=max_seqs)
     together = list(search_many(queries, database, criteria, engine=AllReady()))
     for query, (_, hits) in zip(queries, together, strict=True):

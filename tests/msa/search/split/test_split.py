@@ -13,14 +13,14 @@ from msa.base.errors import InputError
 from msa.database.build import BuildSettings, build_database
 from msa.database.database import TargetDatabase
 from msa.database.manifest import split_folders
-from msa.hits import search_settings
+from msa.engines import search_settings
+from msa.engines.search_settings import SearchSettings
 from msa.hits.hits import Hits
-from msa.hits.search_settings import SearchSettings
 from msa.io.fasta import FastaRecord
-from msa.profile.pssm import ProfileQuery, query_profile
+from msa.profile.pssm import ProfileRecord, query_profile
 from msa.search import windows
 from msa.search.database_search import search_many
-from msa.search.split.files import PartHitsFile, PartHitsWriter, describe_queries
+from msa.search.split.hit_files import PartHitsFile, PartHitsWriter, describe_queries
 from msa.search.split.merge import PartHits, merge_hits
 from msa.search.split.part_search import ReadParts, search_part
 
@@ -144,7 +144,7 @@ def test_merged_hits_equal_those_of_the_whole(
     if of_family:
         codes = whole.arrays.codes(len(whole) // 2) & 31
         own = FastaRecord("q3", whole.sequence(len(whole) // 2))
-        queries.append(ProfileQuery(own.header, own.sequence, query_profile(codes), "a test"))
+        queries.append(ProfileRecord(own.header, own.sequence, query_profile(codes), "a test"))
     with pytest.MonkeyPatch.context() as patch:
         # a filter that keeps few targets, so that those of all parts compete
         patch.setattr(search_settings, "MIN_CANDIDATES", min_candidates)

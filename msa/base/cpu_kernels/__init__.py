@@ -1,0 +1,1 @@
+"""Kernels that numba compiles for the CPU: the decorator, vectors and threads."""
