@@ -9,8 +9,8 @@ from msa.alphabet import encode
 from msa.cpu.engine import CpuEngine
 from msa.database.build import BuildSettings, build_database
 from msa.database.database import TargetDatabase
-from msa.engines.engine import EngineRequest, Selection
-from msa.hits.search_settings import SearchSettings
+from msa.engines.engine import EngineRequest, SelectionCriteria
+from msa.engines.search_settings import SearchSettings
 from msa.profile.pssm import QueryProfile, query_profile
 from msa.search.cluster_expansion import ClusterExpandingEngine
 
@@ -51,7 +51,7 @@ def test_members_follow_the_representatives_that_are_hits(database: TargetDataba
     progress: list[int] = []
     # the limit is that of representatives
     request = EngineRequest(
-        database.arrays, settings, progress.append, Selection(evalues, 1.0, max_aligned=1)
+        database.arrays, settings, progress.append, SelectionCriteria(evalues, 1.0, max_aligned=1)
     )
     found = list(ClusterExpandingEngine(CpuEngine(), database).run(profiles(), request))
     assert len(found) == len(QUERIES)

@@ -20,8 +20,9 @@ from foldcli.pipeline.targets.alignment_request import AlignmentRequest
 from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
 from foldcli.pipeline.targets.settings import FeatureSettings
 from msa.alignments.files import parse_alignment
+from msa.alignments.filter_settings import AlignmentFilter
 from msa.base.errors import InputError
-from msa.hits.search_settings import AlignmentFilter, SearchSettings
+from msa.engines.search_settings import SearchSettings
 from msa.io.fasta import FastaRecord
 from tests.foldcli.pipeline.runs.runs import UBIQUITIN
 
@@ -54,7 +55,7 @@ def test_features_of_an_alignment_are_made_once_and_recorded(tmp_path: Path) -> 
         features, templates = stage_of(tmp_path).load(target, with_templates=True)
         assert_equal(features, expected)
         assert templates is None
-        assert target.facts == {
+        assert target.facts.as_json() == {
             "alignment": str((tmp_path / "q.a3m").resolve()),
             "feature_cache_hit": was_cached,
             "residues": 9,
@@ -72,7 +73,7 @@ def test_entries_of_the_cache_have_the_features_of_their_alignment(tmp_path: Pat
         target = TargetRun(TargetFiles("q", tmp_path / "out"), source)
         features, _ = stage.load(target, with_templates=False)
         assert_equal(features, expected)
-        assert target.facts == {"feature_cache_hit": True, "residues": 9, "alignment_rows": 3}
+        assert target.facts.as_json() == {"feature_cache_hit": True, "residues": 9, "alignment_rows": 3}
 
 
 @pytest.mark.parametrize(
@@ -117,4 +118,5 @@ def test_searched_query_has_its_hits_under_its_own_header(
     assert_equal(features, make_features([parse_alignment(text.encode())]))
     table = target.files.staged_path("hits").read_text().splitlines()
     assert [line.split("\t")[:2] for line in table] == [["q", "ubq"], ["q", "half"]]
-    assert target.facts["search"]["hits"] == 2 and target.facts["alignment_rows"] == len(features["msa"])
+    assert target.facts.search is not None and target.facts.search.hits == 2
+    assert target.facts.alignment_rows == len(features["msa"])

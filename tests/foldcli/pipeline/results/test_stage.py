@@ -13,6 +13,7 @@ import pytest
 from foldcli.families.settings import Job
 from foldcli.inputs.alignment_targets import AlignmentTarget
 from foldcli.outputs.done import DoneRecord, StageCost
+from foldcli.outputs.facts import Facts
 from foldcli.outputs.layout import TargetFiles
 from foldcli.outputs.model_files import ModelOrigin, ModelResult, PredictedModel, relaxed_path
 from foldcli.outputs.target import TargetRun
@@ -47,7 +48,7 @@ class Events:
 
 
 def target_of(folder: Path, name: str = "q") -> TargetRun:
-    facts = {"residues": 4, "alignment_rows": 1}
+    facts = Facts(residues=4, alignment_rows=1)
     return TargetRun(TargetFiles(name, folder), AlignmentTarget(name, (f"{name}.a3m",)), facts=facts)
 
 

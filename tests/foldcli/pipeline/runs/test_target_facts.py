@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -12,6 +11,7 @@ from foldcli.families.registry import check_parameters, find_family
 from foldcli.families.settings import Job, NetworkOptions
 from foldcli.inputs.alignment_targets import AlignmentTarget
 from foldcli.outputs.done import FinishedTarget
+from foldcli.outputs.facts import Facts, NetworkFacts, TemplateFacts
 from foldcli.outputs.layout import TargetFiles
 from foldcli.outputs.target import TargetRun
 from foldcli.params.parameters import UNTRAINED
@@ -35,7 +35,7 @@ def inputs_of(rows: int) -> AlignmentInputs:
     return AlignmentInputs(make_features([parse_alignment(text.encode())]), None)
 
 
-def plan_of(runs: Runs, seeds: int, finished: dict[str, Any] | None = None) -> TargetPlan:
+def plan_of(runs: Runs, seeds: int, finished: Facts | None = None) -> TargetPlan:
     jobs = [Job(source, seed, "") for source in runs.settings().predictor.sources for seed in range(seeds)]
     kept = None
     if finished is not None:
@@ -50,21 +50,21 @@ def test_an_untrained_network_is_a_warning_once(finished_one: Runs) -> None:
     for _ in range(2):
         add_facts(target, plan_of(finished_one, 1), inputs_of(3), settings, with_templates=False)
     assert target.warnings == [UNTRAINED]
-    assert "templates" not in target.facts and "network" not in target.facts
+    assert target.facts.as_json() == {}
 
 
 @pytest.mark.parametrize("with_templates", [False, True])
 def test_facts_of_kept_models_stay(finished_one: Runs, with_templates: bool) -> None:
-    kept = {"templates": [{"id": "1abc_A"}], "network": {"note": "as before"}}
+    kept = Facts(templates=[TemplateFacts(id="1abc_A")], network=NetworkFacts(note="as before"))
     plan = plan_of(finished_one, 1, kept)
     target = TargetRun(finished_one.files, TARGET)
     add_facts(target, plan, inputs_of(3), finished_one.settings(), with_templates)
-    assert target.facts["templates"] == kept["templates"]
+    assert target.facts.templates == kept.templates
     # this network's accuracy was not measured, so that a run with templates has none to state
-    assert target.facts.get("network") == (None if with_templates else kept["network"])
-    found = TargetRun(finished_one.files, TARGET, facts={"templates": []})
+    assert target.facts.network == (None if with_templates else kept.network)
+    found = TargetRun(finished_one.files, TARGET, facts=Facts(templates=[]))
     add_facts(found, plan, inputs_of(3), finished_one.settings(), with_templates)
-    assert found.facts["templates"] == []
+    assert found.facts.templates == []
 
 
 @pytest.fixture

@@ -7,9 +7,10 @@ import pytest
 from foldcli.pipeline.search.options import KeptState, SearchOptions
 from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
 from foldcli.pipeline.targets.defaults import library_database
+from msa.alignments.filter_settings import AlignmentFilter
 from msa.base.errors import MissingError
 from msa.database.build import BuildSettings, build_database
-from msa.hits.search_settings import AlignmentFilter, SearchSettings
+from msa.engines.search_settings import SearchSettings
 from msa.io.fasta import FastaRecord
 
 SETTINGS = AlignmentSettings(SearchSettings(), AlignmentFilter())

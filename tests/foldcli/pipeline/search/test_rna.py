@@ -11,9 +11,10 @@ from foldcli.inputs.shard import Shard
 from foldcli.pipeline.search.rna import RnaSearch
 from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
 from msa.alignments.files import parse_alignment
+from msa.alignments.filter_settings import AlignmentFilter
 from msa.base.errors import InputError
 from msa.database.build import BuildSettings, build_database
-from msa.hits.search_settings import AlignmentFilter, SearchSettings
+from msa.engines.search_settings import SearchSettings
 from msa.io.fasta import FastaRecord
 
 SEQUENCE = "GGCUAAGCCAUUGCGAUCGGAUAACGCUUGACGGCAUUACGGCUAUGC"
