@@ -66,13 +66,13 @@ from model.prediction import Prediction
 from model.refinement.refine import refine
 from model.residue_tables import residue_rows
 from model.training.alphafold2.losses import lddt_ca
+from model.training.alphafold2.validation import contact_precision
 from model.training.alphafold2.violations import between_residue_clashes, peptide_bond_violations
 from model.training.data.data import CENTI, ChainSet, Split, read_split
 from model.training.data.prepare import prepare
 from model.training.packaging import package_network
 from model.training.runtime.checkpoint import MANIFEST
 from model.training.runtime.settings import TrainingSettings, read_content, settings_of
-from model.training.validation import contact_precision
 from msa.alignments.files import Alignment
 from msa.base.residues import RESTYPES
 

@@ -25,7 +25,7 @@ from typing import Any
 from options import parse_options
 from search_gpu import write_copies
 
-from foldcli.pipeline.search.searcher import open_search_engine
+from foldcli.pipeline.search.opening import open_search_engine
 from msa.alignments.m8 import write_m8
 from msa.database.build import BuildSettings, build_database
 from msa.database.database import TargetDatabase

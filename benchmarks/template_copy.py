@@ -24,7 +24,7 @@ from features.templates.homology import copy_best_template
 from features.templates.library.library import EMBEDDED, StructureLibrary
 from features.templates.library.settings import TemplateSettings
 from features.templates.search import alignment_query, search_templates_many
-from foldcli.pipeline.search.searcher import open_search_engine
+from foldcli.pipeline.search.opening import open_search_engine
 from model.comparison.scores import lddt
 from msa.alignments.files import Alignment
 from msa.alphabet import STANDARD

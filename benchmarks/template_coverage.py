@@ -18,7 +18,7 @@ from features.templates.library.library import EMBEDDED, StructureLibrary
 from features.templates.library.settings import TemplateSettings
 from features.templates.search import alignment_query, search_templates_many
 from foldcli.pipeline.search.hit_texts import TextMaker
-from foldcli.pipeline.search.searcher import DatabaseSource, open_search_engine
+from foldcli.pipeline.search.opening import DatabaseSource, open_search_engine
 from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
 from msa.alignments.files import parse_alignment
 from msa.alignments.filter_settings import FOLDING_FILTER

@@ -22,7 +22,7 @@ import argparse
 import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -31,22 +31,21 @@ from typing import Any
 
 import numpy as np
 import torch
-from all_atom_gpu import ATOMS_PER_TOKEN, ROWS, Peer, make_inputs, make_network, print_kernels
+from all_atom_gpu import ATOMS_PER_TOKEN, ROWS, Peer, make_inputs, print_kernels
 from options import parse_options
 
-from model.alphafold3.config import OPENBIND
-from model.layers.kernels import best_kernels
+from model.training.alphafold2.task import ChainTask
 from model.training.alphafold3 import network as all_atom_pass
-from model.training.alphafold3 import trainer as all_atom_trainer
+from model.training.alphafold3 import task as all_atom_task
 from model.training.alphafold3.network import PassSettings
 from model.training.alphafold3.permutation import Crop, Experiment, Molecules
-from model.training.alphafold3.trainer import AllAtomTrainer, TrainerSample, TrainerSettings
+from model.training.alphafold3.task import AllAtomSample, AllAtomSettings, AllAtomTask
 from model.training.data.data import ChainSet, Split, read_split
 from model.training.data.prepare import prepare
 from model.training.runtime.processes import TrainingProcesses
 from model.training.runtime.settings import Phase, TrainingSettings, read_content, settings_of
 from model.training.runtime.step import EAGER_CALLS
-from model.training.trainer import Trainer
+from model.training.runtime.trainer import StepReport, Trainer
 
 ROOT = Path(__file__).parents[1]
 MADE_UP_CHAINS = 16
@@ -122,7 +121,7 @@ def measure(
 ) -> str:
     """Train for a while and return one line of results."""
     settings = benchmark_settings(arguments, size, processes.count)
-    trainer = Trainer(settings, *data, None, processes)
+    trainer = Trainer(ChainTask(settings, *data, processes), None, processes)
     on_gpu = processes.device.type == "cuda"
     begin = time.monotonic()
     steps = trainer.train()
@@ -164,7 +163,7 @@ def measure(
     )
 
 
-def complex_sample(tokens: int, device: str) -> TrainerSample:
+def complex_sample(tokens: int, device: str) -> AllAtomSample:
     """Return a made-up protein as dense as real ones; every third residue has two equivalent orders."""
     generator = torch.Generator().manual_seed(0)
     index, count = torch.arange(tokens), ATOMS_PER_TOKEN
@@ -178,7 +177,7 @@ def complex_sample(tokens: int, device: str) -> TrainerSample:
     orders[1, -2:] = orders[1, -2:].flip(0)
     symmetries = {(0, 0, residue): orders for residue in range(0, tokens, 3)}
     resolved = torch.ones(len(positions), dtype=torch.bool)
-    return TrainerSample(
+    return AllAtomSample(
         make_inputs(tokens, ROWS, device),
         Crop(molecules, symmetries),
         Experiment(molecules, positions, resolved),
@@ -193,9 +192,9 @@ def timed_parts(totals: dict[str, float]) -> Callable[[], None]:
         (all_atom_pass, "rollout"),
         (all_atom_pass, "denoise"),
         (all_atom_pass, "confidence"),
-        (all_atom_trainer, "best_targets"),
-        (all_atom_trainer, "total_loss"),
-        (all_atom_trainer, "run_pass"),
+        (all_atom_task, "best_targets"),
+        (all_atom_task, "total_loss"),
+        (all_atom_task, "run_pass"),
         (torch.Tensor, "backward"),
     ):
         function = getattr(module, name)
@@ -218,15 +217,15 @@ def timed_parts(totals: dict[str, float]) -> Callable[[], None]:
     return end
 
 
-def show_profile(trainer: AllAtomTrainer, rows: int = 32) -> None:
+def show_profile(steps: Iterator[StepReport], rows: int = 32) -> None:
     """Print the parts of a step and its kernels."""
     totals: dict[str, float] = defaultdict(float)
     end = timed_parts(totals)
-    trainer.step()
+    next(steps)
     end()
     print("parts, s: " + ", ".join(f"{name} {value:.3f}" for name, value in totals.items()))
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as result:
-        trainer.step()
+        next(steps)
         torch.cuda.synchronize()
     print_kernels("step", result, rows)
 
@@ -254,7 +253,7 @@ class TrainingPeer(Peer):
         architecture.shared.num_recycles, architecture.shared.diffusion.no_samples = 0, self.copies
         return "openfold3, cuEquivariance" if self.cuequivariance else "openfold3, eager"
 
-    def training_batch(self, sample: TrainerSample, tokens: int) -> dict[str, Any]:
+    def training_batch(self, sample: AllAtomSample, tokens: int) -> dict[str, Any]:
         """Return features, a structure and the weights of the losses in the first phase of training."""
         positions, weights = sample.experiment.positions, dict.fromkeys(LOSSES, 1.0)
         weights |= dict.fromkeys(("plddt", "pde", "experimentally_resolved"), 1e-4) | {"mse": 4.0, "pae": 0.0}
@@ -278,26 +277,27 @@ class TrainingPeer(Peer):
 def measure_all_atom(arguments: argparse.Namespace, processes: TrainingProcesses) -> dict[int, float]:
     """Print a line for each crop, and return the seconds of a step."""
     passes = PassSettings(copies=arguments.copies, rollout_steps=20, most_cycles=1)
-    settings = TrainerSettings(learning_rate=1e-5, batch=processes.count, passes=passes)
-    device, current = str(processes.device), list[TrainerSample]()
+    settings = AllAtomSettings(learning_rate=1e-5, batch=processes.count, passes=passes)
+    device = str(processes.device)
     if arguments.gigabytes:
         total = torch.cuda.get_device_properties(device).total_memory
         torch.cuda.set_per_process_memory_fraction(min(1.0, arguments.gigabytes * 1e9 / total))
-    network = make_network(OPENBIND, "fp32", best_kernels(device), device)
-    trainer = AllAtomTrainer(network, lambda _: current[-1], settings, processes=processes)
-
-    def step() -> tuple[float, float]:
-        report = trainer.step()
-        return report.terms["loss"], report.gradient_norm
-
     times: dict[int, float] = {}
     for tokens in arguments.crops:
-        current[:] = [complex_sample(tokens, device)]
+        sample = complex_sample(tokens, device)
+        trainer = Trainer(AllAtomTask(settings, lambda _, x=sample: x, processes), None, processes)
+        steps = trainer.train()
+
+        def step(steps: Iterator[StepReport] = steps) -> tuple[float, float]:
+            report = next(steps)
+            return report.terms["loss"], report.gradient_norm
+
         line, times[tokens] = measured_steps(step, 4)
         if processes.rank == 0:
             print(f"{processes.count} x {tokens} tokens x {arguments.copies} copies: {line}", flush=True)
         if arguments.profile and times[tokens] < float("inf"):
-            show_profile(trainer)
+            show_profile(steps)
+        del trainer, steps, step
         torch.cuda.empty_cache()
     return times
 

@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from foldcli.pipeline.search.searcher import open_search_engine
+from foldcli.pipeline.search.opening import open_search_engine
 from msa.alignments.alignment_rows import code_rows
 from msa.alphabet import GAP, STANDARD, encode
 from msa.database.build import BuildSettings, build_database

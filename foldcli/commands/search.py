@@ -176,7 +176,7 @@ def command(context: click.Context, queries: tuple[str, ...], **values: Any) -> 
     started = None
     if values["server"] is None and not values["exact"] and not values["databases"][1:]:
         # while everything else is imported
-        from foldcli.pipeline.search.gpu_opening import are_many, open_gpu
+        from foldcli.pipeline.search.search_process import are_many, open_gpu
 
         started = open_gpu(values["device"], are_many([*inputs, *values["profiles"]]))
     from foldcli.search_runs.start import run_search

@@ -143,7 +143,7 @@ def command(
     options.distinct_databases(context, context.command.params[0], databases)
     from foldcli.msa_server.service import HttpService
     from foldcli.pipeline.prepare.template_stage import open_library
-    from foldcli.pipeline.search.searcher import DatabaseSource
+    from foldcli.pipeline.search.opening import DatabaseSource
 
     has_templates = "templates" in options.given_options(context)
     HttpService(

@@ -6,7 +6,7 @@ from pathlib import Path
 from Bio.Align import substitution_matrices
 
 from foldcli.doctor.result import REPORT_REQUEST, CheckContext, CheckResult, CheckStatus
-from foldcli.pipeline.search.searcher import open_search_engine
+from foldcli.pipeline.search.opening import open_search_engine
 from msa.cpu.engine import CpuEngine
 from msa.database.build import BuildSettings, build_database
 from msa.database.database import TargetDatabase

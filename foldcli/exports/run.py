@@ -31,10 +31,11 @@ from foldcli.inputs.queries import name_of_file
 from foldcli.logs import logger
 from foldcli.paths import check_writable_folder, make_writable_folder
 from foldcli.pipeline.prepare.template_stage import TemplateStage
-from foldcli.pipeline.search.chain_search import LARGE_BATCH, ChainSearch, ChainSearchResult
+from foldcli.pipeline.search.chain_search import ChainSearch, ChainSearchResult
 from foldcli.pipeline.search.stores import CacheStore, ChainStore
 from foldcli.pipeline.targets.alignment_request import AlignmentRequest
 from foldcli.pipeline.targets.locks import TargetLocks
+from foldcli.pipeline.targets.order import LARGE_BATCH
 from foldcli.search_runs.settings import SearchRun
 from foldcli.version import VERSION
 from msa.alignments.files import parse_alignment

@@ -18,9 +18,8 @@ from foldcli.msa_server.tickets import TicketQueue
 from foldcli.msa_server.worker import SearchStages, Worker
 from foldcli.paths import make_writable_folder
 from foldcli.pipeline.prepare.template_stage import TemplateStage
+from foldcli.pipeline.search.opening import DatabaseSource, open_searcher
 from foldcli.pipeline.search.search_process import SearchProcess
-from foldcli.pipeline.search.searcher import DatabaseSource
-from foldcli.pipeline.search.several_databases import make_joined
 from foldcli.pipeline.targets.locks import TargetLocks
 from foldcli.process_state import on_stop_signals
 from foldcli.server.service import (
@@ -108,9 +107,9 @@ class HttpService:
                 raise GpuUnavailable("this machine has no NVIDIA GPU")
             device = "cpu"
         database = self.source.open()
-        path, *further = (str(each.path) for each in (database, *database.companions))
-        process = SearchProcess(path, device, _GPU_SHARE, further, many_queries=True)
-        searcher = process.open(database, cached(partial(make_joined, self.source, database, _GPU_SHARE)))
+        path, *others = (str(each.path) for each in (database, *database.companions))
+        process = SearchProcess(path, device, _GPU_SHARE, others, many_queries=True)
+        searcher = process.open(database, cached(partial(open_searcher, self.source, database, _GPU_SHARE)))
         return SearchStages.of(database, searcher, self.cache, self.threads)
 
     def _serve(

@@ -17,7 +17,8 @@ from foldcli.msa_server.results import ResultFiles
 from foldcli.msa_server.tickets import Ticket, TicketJob, TicketQueue
 from foldcli.pipeline.search.chain_search import ChainSearch
 from foldcli.pipeline.search.hit_texts import TextMaker
-from foldcli.pipeline.search.stage import DatabaseSearcher, SearchStage
+from foldcli.pipeline.search.protocols import DatabaseSearcher
+from foldcli.pipeline.search.stage import SearchStage
 from foldcli.pipeline.search.stores import CacheStore, ChainStore
 from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
 from foldcli.pipeline.targets.locks import TargetLocks

@@ -21,12 +21,13 @@ from foldcli.inputs.names import PROFILE_SUFFIXES
 from foldcli.inputs.queries import Query, read_named_queries
 from foldcli.logs import logger
 from foldcli.paths import check_writable_folder, make_writable_folder
-from foldcli.pipeline.search.chain_search import LARGE_BATCH, ChainSearch
+from foldcli.pipeline.search.chain_search import ChainSearch
 from foldcli.pipeline.search.hit_texts import HitTexts, TextMaker
 from foldcli.pipeline.search.stage import SearchResult, SearchStage
 from foldcli.pipeline.search.stores import CacheStore, ChainStore
 from foldcli.pipeline.targets.alignment_request import AlignmentRequest
 from foldcli.pipeline.targets.locks import TargetLocks
+from foldcli.pipeline.targets.order import LARGE_BATCH
 from foldcli.search_runs.settings import SearchRun, profile_file
 from foldcli.version import VERSION
 from msa.base.atomic import atomic_write

@@ -9,7 +9,8 @@ from pathlib import Path
 from foldcli.inputs.complexes import Complex
 from foldcli.inputs.queries import Query, QueryReaders, name_queries
 from foldcli.inputs.shard import Shard
-from foldcli.pipeline.search.stage import Searcher, SearchStage
+from foldcli.pipeline.search.protocols import Searcher
+from foldcli.pipeline.search.stage import SearchStage
 from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
 from msa.base.atomic import atomic_write
 from msa.base.progress import Progress

@@ -11,8 +11,9 @@ from foldcli.errors import OptionError
 from foldcli.inputs.queries import QuerySources, name_single_chains
 from foldcli.inputs.shard import Shard
 from foldcli.logs import logger
+from foldcli.pipeline.search.opening import DatabaseSource, open_searcher
+from foldcli.pipeline.search.protocols import HitSearcher
 from foldcli.pipeline.search.searcher import LocalSearcher
-from foldcli.pipeline.search.stage import HitSearcher
 from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
 from foldcli.progress import Progress, progress_bar
 from foldcli.version import VERSION
@@ -56,7 +57,7 @@ class PartSearchRun:
     sources: QuerySources
     settings: AlignmentSettings
     result: ResultFormat
-    open_searcher: Callable[[], LocalSearcher]
+    source: DatabaseSource
     previous: Sequence[str]
     shard: Shard
     overwrite: bool
@@ -73,7 +74,8 @@ class PartSearchRun:
                 does not have all hits of earlier iterations of the same search.
         """
         queries = self._queries()
-        searcher = self.open_searcher()
+        searcher = open_searcher(self.source)
+        assert isinstance(searcher, LocalSearcher)
         whole = searcher.database.manifest.whole
         if whole is None:
             raise InputError("no part of a split database; --partial is for those", searcher.database.path)

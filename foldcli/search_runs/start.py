@@ -10,8 +10,8 @@ from foldcli.errors import OptionError
 from foldcli.inputs.queries import QueryReaders, QuerySources
 from foldcli.inputs.shard import Shard
 from foldcli.paths import default_feature_cache
-from foldcli.pipeline.search.searcher import DatabaseSource, ExactSearcher
-from foldcli.pipeline.search.several_databases import open_joined
+from foldcli.pipeline.search.opening import DatabaseSource, open_searcher
+from foldcli.pipeline.search.searcher import ExactSearcher
 from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
 from foldcli.search_runs.settings import SearchRun
 from foldcli.search_runs.split import MergedSearcher, PartSearchRun, ResultFormat
@@ -24,7 +24,7 @@ from msa.io.molecules import RNA
 from msa.profile.matrices import RNA as RNA_MATRIX
 
 if TYPE_CHECKING:
-    from foldcli.pipeline.search.stage import Searcher
+    from foldcli.pipeline.search.protocols import Searcher
     from msa.gpu.worker.process_start import GpuProcess
 
 _TABLE_FORMATS = ("m8", "a3m", "sto")
@@ -186,9 +186,7 @@ def _search_part(
         sources,
         settings,
         ResultFormat(values["kind"], columns),
-        DatabaseSource(
-            db, values["device"], (), started, values["molecule"], values["strand"] == "both"
-        ).open_searcher,
+        _source(values, db, started),
         values["previous"],
         values["shard"],
         values["overwrite"],
@@ -244,10 +242,14 @@ def _searcher_opener(
     values: Mapping[str, Any], db: str, started: "GpuProcess | None"
 ) -> "Callable[[], Searcher]":
     """Return a function that opens the database, or connects to a server."""
-    if values["exact"]:
-        return lambda: ExactSearcher(DatabaseSource(db, "cpu").open())
     if values["server"] is not None:
         return lambda: RemoteSearcher(values["server"])
-    others, molecule = values["databases"][1:], values["molecule"]
-    both = molecule == RNA and values["strand"] == "both"
-    return lambda: open_joined(DatabaseSource(db, values["device"], others, started, molecule, both))
+    if values["exact"]:
+        return lambda: ExactSearcher(DatabaseSource(db, "cpu").open())
+    return lambda: open_searcher(_source(values, db, started))
+
+
+def _source(values: Mapping[str, Any], db: str, started: "GpuProcess | None") -> DatabaseSource:
+    molecule, others = values["molecule"], values["databases"][1:]
+    both_strands = molecule == RNA and values["strand"] == "both"
+    return DatabaseSource(db, values["device"], others, started, molecule, both_strands)

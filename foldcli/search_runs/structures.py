@@ -15,7 +15,7 @@ from features.templates.structures.search import StructureSearchSettings
 from foldcli.errors import OptionError, SomeTargetsFailed
 from foldcli.inputs.names import file_safe_name
 from foldcli.logs import logger
-from foldcli.pipeline.search.searcher import open_search_engine
+from foldcli.pipeline.search.opening import open_search_engine
 from foldcli.structure_search.library_search import ComplexHit, OpenLibrary, StructureHits, join_chains
 from foldcli.structure_search.models import read_queries
 from msa.alignments.m8 import DEFAULT_COLUMNS, STRUCTURE_COLUMNS, parse_columns, write_m8

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from foldcli.errors import ExitCode, ServerError, ServerLost
 from foldcli.logs import logger
-from foldcli.pipeline.search.stage import HitSearcher
+from foldcli.pipeline.search.protocols import HitSearcher
 from foldcli.progress import Progress
 from foldcli.server.protocol import (
     MAX_MESSAGE_BYTES,

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, NoReturn
 
 from foldcli.errors import ExitCode
 from foldcli.logs import logger
-from foldcli.pipeline.search.searcher import DatabaseSource, LocalSearcher
+from foldcli.pipeline.search.opening import DatabaseSource, open_searcher
+from foldcli.pipeline.search.searcher import LocalSearcher
 from foldcli.process_state import on_stop_signals
 from foldcli.server.protocol import Hello
 from foldcli.server.scheduler import Scheduler
@@ -64,7 +65,8 @@ class SocketService:
         with SignalGuard() as guard, claim_socket(self.path):
             logger.info("loading %s", self.db)
             # imports numba; at the top it would delay the signal handlers
-            searcher = DatabaseSource(self.db, self.device).open_searcher()
+            searcher = open_searcher(DatabaseSource(self.db, self.device))
+            assert isinstance(searcher, LocalSearcher)
             check = partial(check_engine, searcher, self.threads)
             scheduler = Scheduler(searcher.search_many, check)
             search_thread = SearchThread(check, scheduler.run)

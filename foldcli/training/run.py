@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -26,24 +26,27 @@ from model.alphafold3.config import DEEPMIND
 from model.checkpoints.network_folder import read_held_out
 from model.dataclass_mapping import flat_values
 from model.errors import ConfigError
+from model.training.alphafold2.task import ChainTask
 from model.training.data.data import FORMAT_VERSION, ChainSet, read_split
 from model.training.data.prepare import SOURCES, prepare
 from model.training.packaging import package_network
 from model.training.runtime.checkpoint import PORTABLE_FOLDER, averaged_arrays, stored_progress
 from model.training.runtime.processes import TrainingProcesses
-from model.training.runtime.settings import TrainingSettings
-from model.training.trainer import StepReport, Trainer
+from model.training.runtime.settings import RunSettings, TrainingSettings
+from model.training.runtime.trainer import METRICS, StepReport, Trainer, drop_metrics_after
 from msa.base.atomic import atomic_write
 from msa.base.digests import file_sha256
 from msa.base.json_files import parse_json, read_json
 
-if TYPE_CHECKING:
-    from foldcli.training.all_atom import AllAtomRun
+# opens the run of a configuration
+OpenRun = Callable[[TrainingProcesses], Trainer[Any]]
 
 # number of steps between two log messages
 _LOG_EVERY = 10
 # a second SIGINT within this time is taken to be the first one
 _SAME_INTERRUPT_SECONDS = 1.0
+# longest wait for an update, a validation or a checkpoint before a run ends at once
+_SAVE_SECONDS = 10.0
 _SETTINGS = "settings.json"
 # settings on which no step depends
 _WITHOUT_EFFECT = ("workers", "checkpoint_every", "validate_every", "training_data", "licence")
@@ -83,7 +86,6 @@ def train(options: TrainingOptions) -> int | None:
         settings = read_run_settings(options.config)
     except ConfigError as error:
         raise OptionError(str(error)) from error
-    open_run: Callable[[TrainingProcesses], Trainer | AllAtomRun] | None
     if isinstance(settings, AllAtomRunSettings):
         for name in _OF_CHAINS:
             if getattr(options, name):
@@ -97,12 +99,10 @@ def train(options: TrainingOptions) -> int | None:
     return _run(settings.network.name, open_run, options, options.run)
 
 
-def _all_atom_run(
-    settings: AllAtomRunSettings, options: TrainingOptions
-) -> "Callable[[TrainingProcesses], AllAtomRun] | None":
+def _all_atom_run(settings: AllAtomRunSettings, options: TrainingOptions) -> OpenRun | None:
     """Return how to open a run of an all-atom network; None after --package."""
     from features.training.complexes import ComplexSet  # imports the libraries of the extra `allatom`
-    from foldcli.training.all_atom import AllAtomRun, package
+    from foldcli.training.all_atom import all_atom_trainer, package
 
     run = options.run
     if run is None:
@@ -114,12 +114,10 @@ def _all_atom_run(
     if settings.network.variant == DEEPMIND.variant:
         logger.info("%s", DEEPMIND_TERMS)
     complexes = ComplexSet(_data_folder(options.data, settings.data))
-    return lambda processes: AllAtomRun(settings, complexes, run, processes, options.resume)
+    return lambda processes: all_atom_trainer(settings, complexes, run, processes, options.resume)
 
 
-def _chain_run(
-    settings: TrainingSettings, options: TrainingOptions
-) -> Callable[[TrainingProcesses], Trainer] | None:
+def _chain_run(settings: TrainingSettings, options: TrainingOptions) -> OpenRun | None:
     """Return how to open a run of an AlphaFold2 network; None after --export, --package or --unpack-only."""
     run = options.run
     if options.workers is not None:
@@ -136,12 +134,13 @@ def _chain_run(
         return None
     split = read_split(chains, folder)
 
-    def open_run(processes: TrainingProcesses) -> Trainer:
+    def open_run(processes: TrainingProcesses) -> Trainer[Any]:
         def on_compilation(residues: int) -> None:
             if processes.rank == 0:
                 logger.info("compiling the network for %d residues, which may take minutes", residues)
 
-        return Trainer(settings, chains, split, run, processes, options.resume, on_compilation)
+        task = ChainTask(settings, chains, split, processes, on_compilation)
+        return Trainer(task, run, processes, options.resume)
 
     return open_run
 
@@ -153,12 +152,7 @@ def _data_folder(data: Path | None, configured: str) -> Path:
     return data or Path(configured)
 
 
-def _run(
-    name: str,
-    open_run: "Callable[[TrainingProcesses], Trainer | AllAtomRun]",
-    options: TrainingOptions,
-    run: Path,
-) -> int | None:
+def _run(name: str, open_run: OpenRun, options: TrainingOptions, run: Path) -> int | None:
     """Start or continue a run, and train until its end, a limit or a signal; see `train`."""
     hide_torch_warnings()
     check_writable_folder(run)
@@ -178,6 +172,8 @@ def _run(
                     raise OptionError(f"{run}: another process has just trained it; start again.")
                 data = str(Path(options.data or trainer.settings.data).resolve())
                 record_settings(run, trainer.settings, {"data": data, "processes": processes.count})
+                if lines := drop_metrics_after(run, step := trainer.progress.step):
+                    logger.info("%s: removed %d lines after step %d", run / METRICS, lines, step)
             stop = _StopSignals(trainer)
             on_stop_signals_in_thread(stop)
             if processes.rank == 0:
@@ -219,7 +215,7 @@ def _only_process(run: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def record_settings(run: Path, settings: TrainingSettings | AllAtomRunSettings, more: dict[str, Any]) -> None:
+def record_settings(run: Path, settings: RunSettings, more: dict[str, Any]) -> None:
     """Write RUN/settings.json, and warn of settings that differ from those of the run's earlier steps.
 
     Args:
@@ -248,7 +244,7 @@ class _StopSignals:
         exit_code: exit code of a run that a signal has stopped; None before.
     """
 
-    def __init__(self, trainer: "Trainer | AllAtomRun") -> None:
+    def __init__(self, trainer: Trainer[Any]) -> None:
         self._trainer = trainer
         self._interrupted: float | None = None
         self.exit_code: int | None = None
@@ -260,9 +256,9 @@ class _StopSignals:
             self.exit_code = ExitCode.INTERRUPTED if is_interrupt else ExitCode.TERMINATED
         # torchrun passes on a Ctrl-C that the terminal has already sent
         is_second = self._interrupted is not None and now - self._interrupted > _SAME_INTERRUPT_SECONDS
-        if is_second if is_interrupt else self._trainer.is_compiling:
+        if is_second if is_interrupt else self._trainer.task.is_compiling:
             try:
-                self._trainer.save_before_exit()
+                self._trainer.save(_SAVE_SECONDS)
                 logger.info("stopped at once by a signal; continue with --resume")
             finally:
                 exit_at_once(self.exit_code)

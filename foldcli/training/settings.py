@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from features.training.crops import CropWeights
-from model.alphafold3.config import DEEPMIND, OPENBIND, AlphaFold3Config
+from model.alphafold3.config import DEEPMIND
 from model.dataclass_mapping import flat_values
 from model.errors import ConfigError
-from model.training.alphafold3.trainer import TrainerSettings
+from model.training.alphafold3.task import AllAtomSettings
 from model.training.runtime.settings import TrainingSettings, check_seed, read_content, settings_of
 
 _FAMILY = "family"
@@ -29,30 +29,22 @@ _DIVIDED = (
 
 
 @dataclass(frozen=True)
-class AllAtomRunSettings(TrainerSettings):
-    """Settings of a training run of an all-atom network.
+class AllAtomRunSettings(AllAtomSettings):
+    """Settings of a training run of an all-atom network from folders of complexes.
+
+    `data` is a folder of `foldcli training-data --molecules`, and `initial_network` "openfold3" for the
+    parameters that `foldcli params` has installed, or a folder or file as for `--params` of predictions
+    (DeepMind's with the family alphafold3).
 
     Args:
-        data: folder of `foldcli training-data --molecules`, or empty.
-        initial_network: parameters of the same shape that the run starts from: "openfold3" for those that
-            `foldcli params` has installed, or a folder or file as for `--params` of predictions (DeepMind's
-            with the family alphafold3); empty to draw them.
         crop: largest number of tokens of a sample.
-        checkpoint_every: steps between checkpoints, 0 for one at the end.
+        crops: shares of the kinds of crops.
         validation: folder of held-out complexes, as `data`, or empty.
-        validation_samples: crops of held-out complexes.
     """
 
-    network: AlphaFold3Config = OPENBIND
-    data: str = ""
-    initial_network: str = ""
-    steps: int = 100_000
     crop: int = 384
     crops: CropWeights = field(default_factory=CropWeights)
-    checkpoint_every: int = 1000
     validation: str = ""
-    validate_every: int = 1000
-    validation_samples: int = 50
 
     def __post_init__(self) -> None:
         check_seed(self.seed)
@@ -77,11 +69,6 @@ class AllAtomRunSettings(TrainerSettings):
                 raise ConfigError(f"{name}: weights must not be negative, and one must be positive")
         if self.network.name in ("", "..") or Path(self.network.name).name != self.network.name:
             raise ConfigError(f"network.name: not a file name: {self.network.name!r}")
-
-    @property
-    def total_steps(self) -> int:
-        """Number of steps of the run."""
-        return self.steps
 
 
 FAMILIES: dict[str, type[TrainingSettings] | type[AllAtomRunSettings]] = {

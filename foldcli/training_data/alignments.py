@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from foldcli.fingerprints import fingerprint
-from foldcli.pipeline.search.stage import SEARCH_BATCH, HitSearcher
+from foldcli.pipeline.search.protocols import HitSearcher
+from foldcli.pipeline.targets.order import SEARCH_BATCH
 from foldcli.progress import progress_bar
 from foldcli.version import VERSION
 from msa.alignments.alignment_filter import alignment_hits

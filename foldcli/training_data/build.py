@@ -14,7 +14,8 @@ from features.chemistry.residues import decode_query
 from features.templates.library.library import StructureLibrary
 from foldcli.fingerprints import fingerprint
 from foldcli.logs import logger
-from foldcli.pipeline.search.searcher import DatabaseSource, LocalSearcher, open_search_engine
+from foldcli.pipeline.search.opening import DatabaseSource, open_search_engine
+from foldcli.pipeline.search.searcher import LocalSearcher
 from foldcli.pipeline.targets.defaults import library_database
 from foldcli.progress import progress_bar
 from foldcli.training_data.alignments import chain_alignments

@@ -36,7 +36,7 @@ from msa.base.errors import MissingError
 from msa.base.services.service import exit_reason
 
 
-class RankedPredictor(RankPredictor):
+class FirstRankPredictor(RankPredictor):
     """The predictor of rank 0 of a run, which gives its jobs to the other ranks.
 
     Args:
@@ -97,7 +97,7 @@ def open_predictor(
         options: options of the network.
         startup: from `foldcli.pipeline.network.start.start`.
         threads: CPU threads on this host.
-        assignment: see `create_ranked_predictor`.
+        assignment: see `create_first_rank_predictor`.
         runs_elsewhere: whether this predictor runs no jobs, because workers do, or in a dry run.
     """
     if options.gpus_per_target == 1 or runs_elsewhere:
@@ -105,7 +105,7 @@ def open_predictor(
         yield single
         single.wait_for_kernels()
         return
-    predictor = create_ranked_predictor(options, startup, threads, assignment)
+    predictor = create_first_rank_predictor(options, startup, threads, assignment)
     close = predictor.close
     try:
         yield predictor
@@ -139,9 +139,9 @@ def create_predictor(options: NetworkOptions, startup: Startup, threads: int) ->
     return Predictor(startup.sources, settings, memory, startup.arrays, startup.compilation, startup.networks)
 
 
-def create_ranked_predictor(
+def create_first_rank_predictor(
     options: NetworkOptions, startup: Startup, threads: int, assignment: RankAssignment | None
-) -> RankedPredictor:
+) -> FirstRankPredictor:
     """Create the predictor of rank 0.
 
     Args:
@@ -171,7 +171,7 @@ def create_ranked_predictor(
         raise MissingError(str(error), remedy) from error
     if any(source.is_untrained for source in startup.sources):
         logger.warning("%s", UNTRAINED)
-    return RankedPredictor(startup, settings, memory, session, processes)
+    return FirstRankPredictor(startup, settings, memory, session, processes)
 
 
 def _end_run_without(rank: int, exit_code: int) -> None:

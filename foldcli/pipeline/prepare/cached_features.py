@@ -1,7 +1,9 @@
 """Entries of the feature cache: deterministic features of a target, read or added."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
 
 import numpy as np
 
@@ -9,7 +11,6 @@ from features.cache.cache import FeatureCache
 from features.cache.entry import CorruptEntryError
 from features.chemistry.residues import check_foldable
 from features.complexes.cache import add_rows
-from features.complexes.rows import ComplexRows
 from foldcli.inputs.alignment_targets import AlignmentTarget
 from foldcli.logs import logger
 from foldcli.outputs.target import TargetRun
@@ -18,6 +19,8 @@ from model.chains import chain_names
 from msa.alignments.files import Alignment
 from msa.base.residues import RESTYPES
 
+R = TypeVar("R")
+
 # maximum number of residues that a warning names
 _MAX_NAMED = 10
 
@@ -25,29 +28,29 @@ _MAX_NAMED = 10
 def load_or_make_features(
     name: str, alignments: list[Alignment], settings: FeatureSettings
 ) -> tuple[dict[str, np.ndarray], bool]:
-    """Return deterministic features, and whether the cache had them.
-
-    A damaged entry of the cache is replaced, with a warning.
+    """Return deterministic features, and whether the cache had them; see `replace_damaged`.
 
     Raises:
         InputError: the alignments have different queries.
     """
     cache = FeatureCache(settings.cache)
+    load = partial(cache.load_or_make, alignments, verify=settings.verify)
+    return replace_damaged(name, load, settings.overwrite)
+
+
+def replace_damaged(name: str, load: Callable[..., R], overwrite: bool) -> R:
+    """Return what a function returns for an entry of the cache; warn of a damaged one, which is replaced.
+
+    Args:
+        name: the target, for the warning.
+        load: loads the entry or makes it, given `overwrite`; raises CorruptEntryError if it is damaged.
+        overwrite: value for the first call.
+    """
     try:
-        return cache.load_or_make(alignments, settings.overwrite, settings.verify)
+        return load(overwrite=overwrite)
     except CorruptEntryError as error:
         logger.warning("%s: %s; computed again", name, error)
-        return cache.load_or_make(alignments, overwrite=True)
-
-
-def add_complex(target: AlignmentTarget, rows: ComplexRows, settings: FeatureSettings) -> bool:
-    """Add the rows of a complex to the cache, and return whether it had them; see `load_or_make_features`."""
-    cache = FeatureCache(settings.cache)
-    try:
-        return add_rows(cache, target.name, rows, target.sources, settings.overwrite, settings.verify)
-    except CorruptEntryError as error:
-        logger.warning("%s: %s; computed again", target.name, error)
-        return add_rows(cache, target.name, rows, target.sources, overwrite=True)
+        return load(overwrite=True)
 
 
 def record_size(target: TargetRun, features: dict[str, np.ndarray]) -> None:
@@ -60,7 +63,7 @@ def record_size(target: TargetRun, features: dict[str, np.ndarray]) -> None:
 
 
 def warn_of_missing_residues(target: TargetRun, chains: Sequence[str]) -> None:
-    """Warn of residues that the target's structures lack, because they are none of the twenty."""
+    """Warn of residues that the target's structures lack: all but the 20 standard amino acids."""
     names = chain_names(len(chains))
     missing = [
         f"{letter}{position}" if len(chains) == 1 else f"{letter}{position} of {name}"
@@ -72,7 +75,7 @@ def warn_of_missing_residues(target: TargetRun, chains: Sequence[str]) -> None:
         return
     listed = ", ".join(missing[:_MAX_NAMED])
     more = f" and {len(missing) - _MAX_NAMED} more" if len(missing) > _MAX_NAMED else ""
-    reason = f"residues left out of the structure, as they are none of the twenty amino acids: {listed}{more}"
+    reason = f"left out of the structure, which has the 20 standard amino acids only: {listed}{more}"
     if reason not in target.warnings:
         target.warnings.append(reason)
     logger.warning("%s: %s", target.name, reason)
@@ -125,7 +128,10 @@ class CacheTask:
         rows = target.parse_complex(contents)
         if rows is not None:
             num_rows = 1 + sum(len(block) - 1 for block in (rows.paired[0], *rows.unpaired))
-            return CachedFeatures(add_complex(target, rows, settings), num_rows, rows.residues)
+            cache = FeatureCache(settings.cache)
+            add = partial(add_rows, cache, target.name, rows, target.sources, verify=settings.verify)
+            was_cached = replace_damaged(target.name, add, settings.overwrite)
+            return CachedFeatures(was_cached, num_rows, rows.residues)
         features, was_cached = load_or_make_features(target.name, target.parse(contents), settings)
         num_rows, residues = features["msa"].shape
         return CachedFeatures(was_cached, num_rows, residues)

@@ -21,7 +21,7 @@ from foldcli.logs import logger
 from foldcli.outputs.target import TargetRun
 from foldcli.outputs.templates import used_templates
 from foldcli.pipeline.prepare.cached_features import load_or_make_features, record_size
-from foldcli.pipeline.prepare.complexes import ComplexStage
+from foldcli.pipeline.prepare.complex_stage import ComplexStage
 from foldcli.pipeline.prepare.template_stage import (
     TargetTemplates,
     TemplateStage,

@@ -183,8 +183,11 @@ def map_in_threads(function: Callable[[T], R], items: Iterable[T], threads: int)
     Args:
         function: called in threads, which its context waits for; its errors are raised here.
         items: taken by the calling thread; their error is raised after the results of the items before it.
-        threads: at least 1; twice as many items may wait.
+        threads: twice as many items may wait; 0 for the calling thread, one item at a time.
     """
+    if not threads:
+        yield from map(function, items)
+        return
     iterator, error = iter(items), None
     pending: deque[Future[R]] = deque()
     pool = ThreadPoolExecutor(threads, "results")

@@ -31,8 +31,7 @@ from foldcli.pipeline.runs.dry_run import (
     print_plan,
 )
 from foldcli.pipeline.search.chain_search import ChainSearch
-from foldcli.pipeline.search.searcher import DatabaseSource
-from foldcli.pipeline.search.several_databases import make_joined
+from foldcli.pipeline.search.opening import DatabaseSource, open_searcher
 from foldcli.pipeline.search.stage import SearchStage
 from foldcli.pipeline.search.stores import CacheStore, ChainStore
 from foldcli.pipeline.targets.alignment_request import AlignmentRequest
@@ -209,7 +208,7 @@ class CacheRun(ABC, Generic[T]):
     def opened_search(self, database: TargetDatabase, store: CacheStore) -> Iterator[ChainSearch]:
         """Open the search of an opened database, which stores alignments and holds the locks of chains."""
         assert self.database is not None
-        stage = SearchStage(make_joined(self.database, database), self.alignment, show_progress=False)
+        stage = SearchStage(open_searcher(self.database, database), self.alignment, show_progress=False)
         with TargetLocks(Event()) as locks:
             yield ChainSearch(stage, ChainStore(store), locks)
 

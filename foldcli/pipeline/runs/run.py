@@ -22,15 +22,13 @@ the beginning too, without a lock (`JobPreparation.skip_finished`).
 
 import contextlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain
-from typing import Any, TypeVar
 
 from features.complexes.pairing import DEFAULT_PAIRING
 from foldcli.errors import NotRelaxed, NotReported, SomeTargetsFailed, TargetFailed
 from foldcli.inputs.failures import Failures
-from foldcli.inputs.targets import approximate_length
 from foldcli.logs import log_time_since_start, logger
 from foldcli.outputs.done import DoneRecord
 from foldcli.outputs.model_files import ModelResult
@@ -51,21 +49,17 @@ from foldcli.pipeline.runs.state import RunSettings, RunState
 from foldcli.pipeline.search.chain_search import ChainSearch
 from foldcli.pipeline.search.stage import SearchStage
 from foldcli.pipeline.search.stores import CacheStore, ChainStore
-from foldcli.pipeline.targets.alignment_settings import FIRST_BATCH
 from foldcli.pipeline.targets.layouts import RunDescription, layout_of
+from foldcli.pipeline.targets.order import in_run_order
 from msa.base.errors import MissingError
 from msa.base.hardware import available_cores
 from msa.base.services.service import close_all
 from msa.base.switch_interval import short_switch_interval
 from msa.io.fasta import FastaRecord
 
-Input = TypeVar("Input", bound=Any)
-
 # searched targets that wait for their features
 _SEARCHES_AHEAD = 256
 _MAX_WORKERS = 6
-# short targets come first if they are at most this share of the targets
-_FIRST_SHARE = 0.25
 
 
 def run_targets(
@@ -119,27 +113,6 @@ def run_targets(
         raise
     make_index(output.folder, output.report)
     log_time_since_start("the index is written")
-
-
-def in_run_order(
-    targets: Sequence[tuple[str, Input]], at_once: int = 1, size: Callable[[Input], int] = approximate_length
-) -> list[tuple[str, Input]]:
-    """Return targets in the order in which they run: of many, a few short ones first; then the longest first.
-
-    Memory that was allocated for one target suffices for the next, and targets that end a run on several
-    devices are short. The first ones are short because their alignments and features are ready soon: the
-    network works on them while those of the longest targets are made.
-
-    Args:
-        targets: names and inputs of a run's targets.
-        at_once: number of targets that are predicted at the same time.
-        size: returns a number that grows with the size of a target.
-    """
-    longest_first = sorted(targets, key=lambda target: -size(target[1]))
-    count = FIRST_BATCH * at_once
-    if _FIRST_SHARE * len(targets) < count:
-        return longest_first
-    return [*reversed(longest_first[-count:]), *longest_first[:-count]]
 
 
 def _failed_names(failures: Failures) -> list[str]:

@@ -14,10 +14,11 @@ from foldcli.inputs.complexes import Complex, chain_query
 from foldcli.logs import log_time_since_start, logger
 from foldcli.outputs.done import StageCost
 from foldcli.outputs.target import measured_stage
-from foldcli.pipeline.search.stage import SEARCH_BATCH, SearchResult, SearchStage
-from foldcli.pipeline.search.stores import ChainStore, ComplexStore
-from foldcli.pipeline.targets.alignment_settings import FIRST_BATCH
+from foldcli.pipeline.search.protocols import ComplexStore
+from foldcli.pipeline.search.stage import SearchResult, SearchStage
+from foldcli.pipeline.search.stores import ChainStore
 from foldcli.pipeline.targets.locks import TargetLocks
+from foldcli.pipeline.targets.order import FIRST_BATCH, SEARCH_BATCH
 from foldcli.progress import Progress
 from msa.base.atomic import writing_cache
 from msa.io.fasta import FastaRecord
@@ -25,10 +26,6 @@ from msa.io.molecules import PROTEIN
 from msa.search.database_search import check_query
 
 T = TypeVar("T")
-
-LARGE_BATCH = 1024
-"""Number of chains that are searched together if nothing else waits for the first ones. The hits of all are
-in memory: about a megabyte for 10,000."""
 
 # names and queries of chains, by fingerprint
 _Queries: TypeAlias = dict[str, tuple[str, FastaRecord]]

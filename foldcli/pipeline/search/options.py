@@ -6,10 +6,10 @@ from typing import Any
 
 from foldcli.families.protocols import Network
 from foldcli.families.settings import Source
+from foldcli.pipeline.search.opening import DatabaseSource, open_searcher
+from foldcli.pipeline.search.protocols import Searcher
 from foldcli.pipeline.search.search_process import SearchProcess, needs_process
-from foldcli.pipeline.search.searcher import DatabaseSource
-from foldcli.pipeline.search.several_databases import make_joined
-from foldcli.pipeline.search.stage import Searcher, SearchStage
+from foldcli.pipeline.search.stage import SearchStage
 from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
 from foldcli.pipeline.targets.defaults import library_database
 from foldcli.progress import Report
@@ -29,13 +29,13 @@ class SearchOptions:
 
     database: str | None
     alignment: AlignmentSettings
-    further: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
 
     @classmethod
     def from_options(cls, options: dict[str, Any]) -> "SearchOptions":
         """Create the options from the values of the search options of `fold`, which include `databases`."""
-        first, *further = options["databases"] or (None,)
-        return cls(first, AlignmentSettings.from_options(options, options["threads"]), tuple(further))
+        first, *others = options["databases"] or (None,)
+        return cls(first, AlignmentSettings.from_options(options, options["threads"]), tuple(others))
 
     def with_database(self) -> "SearchOptions":
         """Return options with a database: the given one, or with a warning the package's library."""
@@ -53,8 +53,8 @@ class SearchOptions:
             predicts_here: whether a network runs in this process.
         """
         database = str(self.database)
-        if needs_process(device, predicts_here, database, *self.further):
-            return SearchProcess(database, device, _GPU_SHARE, self.further)
+        if needs_process(device, predicts_here, database, *self.others):
+            return SearchProcess(database, device, _GPU_SHARE, self.others)
         return None
 
     def open(self, device: str, process: SearchProcess | None) -> tuple[SearchStage, str]:
@@ -66,11 +66,8 @@ class SearchOptions:
         """
         source = self._source(device)
         database = source.open()
-        searcher: Searcher
-        if process is None:
-            searcher = make_joined(source, database, _GPU_SHARE)
-        else:
-            searcher = process.open(database, partial(make_joined, source, database, _GPU_SHARE))
+        open_here = partial(open_searcher, source, database, _GPU_SHARE)
+        searcher: Searcher = open_here() if process is None else process.open(database, open_here)
         names = ", ".join((source.db, *source.others))
         count = sum(each.manifest.sequences for each in (database, *database.companions))
         description = f"{names} of {count:,} sequences"
@@ -78,7 +75,7 @@ class SearchOptions:
 
     def _source(self, device: str) -> DatabaseSource:
         assert self.database is not None
-        return DatabaseSource(self.database, device, self.further)
+        return DatabaseSource(self.database, device, self.others)
 
 
 @dataclass

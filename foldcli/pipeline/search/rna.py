@@ -12,7 +12,7 @@ from foldcli.inputs.complexes import chain_query
 from foldcli.inputs.failures import Failures
 from foldcli.logs import logger
 from foldcli.pipeline.search.chain_search import ChainSearch
-from foldcli.pipeline.search.searcher import DatabaseSource, LocalSearcher, open_search_engine
+from foldcli.pipeline.search.opening import DatabaseSource, open_searcher
 from foldcli.pipeline.search.stage import SearchStage
 from foldcli.pipeline.search.stores import CacheStore, ChainStore
 from foldcli.pipeline.targets.alignment_request import AlignmentRequest
@@ -60,7 +60,7 @@ class RnaSearch:
         store = ChainStore(CacheStore(self.cache, AlignmentRequest(database.checksums, settings)))
         if dry_run:
             return [(name, _aligned(target, store)) for name, target in targets]
-        stage = SearchStage(LocalSearcher(database, open_search_engine("cpu")), settings)
+        stage = SearchStage(open_searcher(source, database), settings)
         found: dict[str, Any] = {}
         with TargetLocks(Event()) as locks:
             search = ChainSearch(stage, store, locks)

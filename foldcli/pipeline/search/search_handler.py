@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from foldcli.logs import logger
-from foldcli.pipeline.search.gpu_opening import open_gpu
+from foldcli.pipeline.search.search_process import open_gpu
 from msa.base.hardware import gpu_numbers
 from msa.gpu.device.cuda_context import allows_several_processes
 from msa.io.fasta import FastaRecord
 
 if TYPE_CHECKING:
-    from foldcli.pipeline.search.searcher import LocalSearcher
-    from foldcli.pipeline.search.several_databases import JoinedSearcher
+    from foldcli.pipeline.search.searcher import JoinedSearcher, LocalSearcher
     from msa.engines.search_settings import SearchSettings
     from msa.hits.hits import Hits
 
@@ -31,7 +30,7 @@ class SearchHandler:
     Args:
         device: "cpu", or GPUs by their numbers.
         gpu_share: largest share of the GPUs' free memory to use.
-        further: see `SearchProcess`.
+        others: see `SearchProcess`.
         many_queries: see `SearchProcess`.
     """
 
@@ -41,51 +40,50 @@ class SearchHandler:
         db: str,
         device: str,
         gpu_share: float,
-        further: tuple[str, ...] = (),
+        others: tuple[str, ...] = (),
         many_queries: bool = False,
     ) -> None:
         # the other process reports errors and draws the progress
         sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115
         self._report, self._reported = report, 0.0
-        self._db, self._device, self._gpu_share, self._further = db, device, gpu_share, further
+        self._db, self._device, self._gpu_share, self._others = db, device, gpu_share, others
         self._searcher: LocalSearcher | JoinedSearcher | None = None
-        self._first: LocalSearcher | None = None
         self._many_queries = many_queries
 
     def open(self) -> tuple[dict[str, str], bool]:
         """Open the databases and the device; return their checksums, and whether GPUs search.
 
         Raises:
-            Exception: they cannot be searched.
+            RuntimeError: only one process can use the GPU.
+            GpuUnavailable, MissingError, InputError: see `open_searcher`.
         """
         started = None
         if self._device != "cpu":
             if not all(map(allows_several_processes, gpu_numbers(self._device))):
                 raise RuntimeError("the GPU is in an exclusive mode")
-            started = open_gpu(self._device, self._many_queries and not self._further)
+            started = open_gpu(self._device, self._many_queries and not self._others)
         # imports msgspec, while the GPU starts
-        from foldcli.pipeline.search import searcher, several_databases
+        from foldcli.pipeline.search import opening
 
-        source = searcher.DatabaseSource(self._db, self._device, self._further, started)
+        source = opening.DatabaseSource(self._db, self._device, self._others, started)
         # the other process opens the same databases, with the same messages
         logger.disabled = True
         try:
-            self._searcher = several_databases.make_joined(source, source.open(), self._gpu_share)
+            self._searcher = opening.open_searcher(source, gpu_share=self._gpu_share)
         finally:
             logger.disabled = False
-        self._first = self._searcher.alone()
-        return self._searcher.checksums, self._first.drives_gpus
+        return self._searcher.checksums, self._searcher.drives_gpus
 
     def search(
         self,
         queries: list[FastaRecord],
         settings: "SearchSettings",
         make: "Callable[[FastaRecord, Hits], R]",
-        with_further: bool,
+        with_others: bool,
     ) -> "Iterator[R]":
         """Search the first database or all, and yield what `make` returns for each query's hits."""
-        searcher = self._searcher if with_further else self._first
-        assert searcher is not None
+        assert self._searcher is not None
+        searcher = self._searcher if with_others else self._searcher.alone()
         for _, result in searcher.map_hits(queries, settings, make, self.report):
             yield result
 

@@ -1,11 +1,13 @@
-"""Searches in a process of their own, which for a run starts while this one imports torch.
+"""Processes for searches and their GPU, which start while this one imports numpy or torch.
 
 Importing torch, loading the network, answering HTTP requests and searching are mostly Python. Threads of one
-process would wait for each other's interpreter lock. The process opens the databases and the GPUs, and sends
-what this process needs of the hits, such as texts.
+process would wait for each other's interpreter lock. A search process opens the databases and the GPUs, and
+sends what this process needs of the hits, such as texts. This module does not import numpy.
 """
 
+import contextlib
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -16,26 +18,51 @@ from msa.base.errors import MissingError
 from msa.base.hardware import gpu_numbers, has_nvidia_hardware
 from msa.base.services.service import Service
 from msa.database.file_names import MANIFEST
-from msa.io.fasta import FastaRecord
+from msa.gpu.device.cuda_context import open_in_background
+from msa.gpu.worker.process_start import GpuProcess
 
 if TYPE_CHECKING:
-    from foldcli.pipeline.search.stage import DatabaseSearcher
+    from foldcli.pipeline.search.protocols import DatabaseSearcher
     from msa.database.database import TargetDatabase
     from msa.engines.engine import ProfileCallback
     from msa.engines.search_settings import SearchSettings
     from msa.hits.hits import Hits
+    from msa.io.fasta import FastaRecord
 
 R = TypeVar("R")
 T = TypeVar("T")
 
+# of about 300 proteins, whose search in this process takes as long as one in another with its start
+_MANY_QUERY_BYTES = 50_000
 # a process that is silent for so long hangs: it sends progress, and searches take seconds to minutes
 _MAX_SILENCE = 3600.0
 # seconds of silence after which a line says what is waited for
 _LONG_SILENCE = 60.0
 
 
-def ignore(done: int, total: int | None) -> None:
-    """Show no progress."""
+def open_gpu(device: str, many_queries: bool) -> GpuProcess | None:
+    """Begin to open the only GPU of a device: in this process, or for many queries in another.
+
+    The other one works while this process holds the interpreter's lock, and a further one scores candidates
+    (`msa.gpu.remote_worker`). For a few queries, its start would take longer than the search.
+
+    Returns:
+        The process that opens the GPU, if it is another one.
+    """
+    numbers = gpu_numbers(device)
+    if device != "cpu" and len(numbers) == 1 and many_queries and has_nvidia_hardware():
+        return GpuProcess(numbers[0], scores=True)
+    open_in_background(device)
+    return None
+
+
+def are_many(queries: Sequence[str]) -> bool:
+    """Return True if files have many queries; those that cannot be read are reported later."""
+    total = 0
+    for path in map(Path, queries):
+        with contextlib.suppress(OSError):
+            total += path.stat().st_size if path.is_file() else 0
+    return total >= _MANY_QUERY_BYTES
 
 
 class SearchProcessEnded(Exception):
@@ -51,8 +78,12 @@ def needs_process(device: str, predicts_here: bool, *databases: str) -> bool:
         databases: values of `--db`; those that still have to be converted are searched by this process.
     """
     one_gpu = device != "cpu" and len(gpu_numbers(device)) == 1
-    are_built = all((Path(each) / MANIFEST).is_file() for each in databases)
-    return one_gpu and predicts_here and has_nvidia_hardware() and are_built
+    return one_gpu and predicts_here and has_nvidia_hardware() and are_built(*databases)
+
+
+def are_built(*databases: str) -> bool:
+    """Return whether no database, by its path, has to be converted."""
+    return all((Path(each) / MANIFEST).is_file() for each in databases)
 
 
 class SearchProcess:
@@ -60,16 +91,16 @@ class SearchProcess:
 
     Args:
         gpu_share: largest share of the GPU's free memory to use.
-        further: folders of further databases; see `JoinedSearcher`.
+        others: folders of further databases; see `JoinedSearcher`.
         many_queries: whether many queries are expected; see `open_gpu`.
     """
 
     def __init__(
-        self, db: str, device: str, gpu_share: float, further: Sequence[str] = (), many_queries: bool = False
+        self, db: str, device: str, gpu_share: float, others: Sequence[str] = (), many_queries: bool = False
     ) -> None:
         explicit = device if device == "cpu" else f"cuda:{','.join(map(str, gpu_numbers(device)))}"
         entry = "foldcli.pipeline.search.search_handler:SearchHandler"
-        arguments = (db, explicit, gpu_share, tuple(further), many_queries)
+        arguments = (db, explicit, gpu_share, tuple(others), many_queries)
         self.service = Service(entry, *arguments, ended=_ended, **WORKER_OPTIONS)
         self._opened = self.service.request("open")
 
@@ -90,26 +121,20 @@ class SearchProcess:
 
     def search(
         self,
-        queries: Sequence[FastaRecord],
+        queries: "Sequence[FastaRecord]",
         settings: "SearchSettings",
         make: "Callable[[FastaRecord, Hits], R]",
-        progress: Progress,
-        with_further: bool = True,
+        progress: Progress | None = None,
+        with_others: bool = True,
     ) -> "Iterator[R]":
-        """Yield what `make` returns for each query's hits, in order; see `ProcessSearcher.map_hits`.
-
-        Args:
-            queries: the queries.
-            settings: the settings.
-            make: called in the process.
-            progress: called with the progress.
-            with_further: search the further databases, too.
+        """Yield what `make` returns for each query's hits in all databases or in the first; see `Searcher`.
 
         Raises:
-            SearchProcessEnded: the process has ended.
-            Exception: the error of the search with the query after those that were yielded.
+            SearchProcessEnded: the process has ended, or does not answer.
+            InputError: a query is too short, or a file of the database has changed since it was opened.
+            MissingError: the process has lost its GPU.
         """
-        stream = self.service.stream("search", list(queries), settings, make, with_further, progress=progress)
+        stream = self.service.stream("search", list(queries), settings, make, with_others, progress=progress)
         try:
             while True:
                 try:
@@ -145,41 +170,37 @@ def _wait_for(get: Callable[[float], T]) -> T:
         raise SearchProcessEnded("the process of the searches does not answer") from None
 
 
+@dataclass(eq=False)
 class ProcessSearcher:
-    """A database that a process searches; see `foldcli.pipeline.search.stage.Searcher`.
+    """A database that a process searches; see `foldcli.pipeline.search.protocols.Searcher`.
 
     If the process ends, for example for lack of memory, the calling process searches instead.
     """
 
-    def __init__(
-        self,
-        database: "TargetDatabase",
-        process: SearchProcess,
-        open_here: "Callable[[], DatabaseSearcher]",
-        drives_gpus: bool,
-        with_further: bool = True,
-    ) -> None:
-        self._database, self._process, self._open_here = database, process, open_here
-        self.drives_gpus, self._with_further = drives_gpus, with_further
-        self._here: DatabaseSearcher | None = None
+    database: "TargetDatabase"
+    process: SearchProcess
+    open_here: "Callable[[], DatabaseSearcher]"
+    drives_gpus: bool
+    with_others: bool = True
+    _here: "DatabaseSearcher | None" = field(default=None, init=False)
 
     def alone(self) -> "ProcessSearcher":
         """Return a searcher of the first database as if there were no others."""
-        database, here = self._database.with_companions(()), self._open_here
-        return ProcessSearcher(database, self._process, lambda: here().alone(), self.drives_gpus, False)
+        database, here = self.database.with_companions(()), self.open_here
+        return replace(self, database=database, open_here=lambda: here().alone(), with_others=False)
 
     def close(self) -> None:
         """End the process."""
-        self._process.close()
+        self.process.close()
 
     @property
     def checksums(self) -> dict[str, str]:
         """SHA-256 of the database's parts."""
-        return self._database.checksums
+        return self.database.checksums
 
     def map_hits(
         self,
-        queries: Sequence[FastaRecord],
+        queries: "Sequence[FastaRecord]",
         settings: "SearchSettings",
         make: "Callable[[FastaRecord, Hits], R]",
         progress: Progress | None = None,
@@ -193,14 +214,14 @@ class ProcessSearcher:
         searched = 0
         if self._here is None:
             try:
-                found = self._process.search(queries, settings, make, progress or ignore, self._with_further)
+                found = self.process.search(queries, settings, make, progress, self.with_others)
                 for result in found:
                     searched += 1
                     yield queries[searched - 1], result
                 return
             except (SearchProcessEnded, MissingError) as error:
-                # the process may have lost its GPU's, or hang and keep the GPU's memory
+                # it may hang, or have lost the process of its GPU, and still hold memory of the GPU
                 logger.warning("%s; the main process searches instead", str(error).partition("\n")[0])
-                self._process.close()
-                self._here = self._open_here()
+                self.process.close()
+                self._here = self.open_here()
         yield from self._here.map_hits(queries[searched:], settings, make, progress)

@@ -6,7 +6,7 @@ import io
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO
 
 from features.complexes.a3m import parse_chains, write_paired_a3m
 from foldcli.inputs.complexes import Complex, chain_query
@@ -31,14 +31,6 @@ _CHAIN = "chain"
 _TAB = "\t"
 # last line of the table of a chain's hits, if there were more
 _CAPPED = "# further sequences were left out\n"
-
-
-class ComplexStore(Protocol):
-    """A store of the alignments of complexes."""
-
-    def write_complex(self, name: str, target: Complex, chain_alignments: Sequence[bytes]) -> None:
-        """Store the alignment of a complex, given the A3M files of its chains."""
-        ...
 
 
 @dataclass(frozen=True)

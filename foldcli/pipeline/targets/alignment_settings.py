@@ -11,10 +11,6 @@ from msa.base.errors import InputError
 from msa.engines.search_settings import FOLDING_SEARCH, SearchSettings, default_gap_costs
 from msa.profile.matrices import RNA
 
-# number of queries in a run's first batch, which is small so that the network can begin early; later batches
-# double in size
-FIRST_BATCH = 8
-
 
 @dataclass(frozen=True)
 class AlignmentSettings:

@@ -23,12 +23,12 @@ from safetensors.torch import load_file
 
 from model.alphafold2.modules.config import ModelConfig
 from model.alphafold2.network import AlphaFold
-from model.alphafold3.config import AlphaFold3Config
 from model.checkpoints.alphafold2 import parameter_arrays
 from model.checkpoints.tensor_files import write_tensors
 from model.dataclass_mapping import from_mapping
 from model.errors import ConfigError, DataError
 from model.training.runtime.parameters import MOMENTS, FlatParameters
+from model.training.runtime.settings import Architecture
 from msa.base.atomic import replaced_file
 from msa.base.json_files import read_json
 
@@ -41,9 +41,6 @@ SCALE_BLOCK = 64
 # beginning of the names of tensors that are not trained
 _BUFFER = "buffer."
 _OTHER_SHAPE = "holds a network of another shape than the configuration"
-
-
-Architecture = ModelConfig | AlphaFold3Config
 
 
 @dataclass(frozen=True)
@@ -80,29 +77,38 @@ class PortableManifest:
     parts: PartCounts
 
 
-def save_full(
+def save(
     run: Path,
     flat: FlatParameters,
     moments: Mapping[str, torch.Tensor],
     config: Architecture,
     progress: Progress,
 ) -> None:
-    """Write a full checkpoint to the run's folder, atomically replacing the previous one."""
+    """Write a full checkpoint and, of an AlphaFold2 network, a portable one, to the run's folder."""
+    run.mkdir(parents=True, exist_ok=True)
     tensors = {"values": flat.values, "average": flat.average, **{name: moments[name] for name in MOMENTS}}
     packed = {name: flat.pack(tensor).cpu() for name, tensor in tensors.items()}
     packed |= {_BUFFER + name: tensor.cpu() for name, tensor in flat.buffers.items()}
     metadata = {"config": json.dumps(asdict(config)), "progress": json.dumps(asdict(progress))}
     write_tensors(run / FULL_NAME, packed, metadata)
+    if isinstance(config, ModelConfig):
+        save_portable_checkpoint(run / PORTABLE_FOLDER, flat, config, progress)
 
 
-def load_full(
+def load(
     run: Path, flat: FlatParameters, moments: Mapping[str, torch.Tensor], config: Architecture
 ) -> Progress:
-    """Read a full checkpoint into the buffers; without `moments`, all but those.
+    """Read a run's full checkpoint, else its portable one, into the buffers; without both, change nothing.
+
+    A full checkpoint without `moments` is read without those.
 
     Raises:
         DataError: it is damaged, or belongs to another network.
     """
+    if not (run / FULL_NAME).exists():
+        portable = run / PORTABLE_FOLDER
+        has_one = (portable / MANIFEST).exists()
+        return load_portable_checkpoint(portable, flat, config) if has_one else Progress()
     with _open_full(run) as stream:
         metadata = stream.metadata()
         _check_config(run / FULL_NAME, metadata["config"], config)
@@ -143,7 +149,7 @@ def save_portable_checkpoint(
         path.write_text(json.dumps(manifest, indent=1))
 
 
-def load_portable_checkpoint(folder: Path, flat: FlatParameters, config: ModelConfig) -> Progress:
+def load_portable_checkpoint(folder: Path, flat: FlatParameters, config: Architecture) -> Progress:
     """Read a portable checkpoint into the buffers; without `offset-*`, training continues from the average.
 
     Raises:

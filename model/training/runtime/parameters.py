@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 import torch
 from torch import nn
 
+from model.training.runtime.settings import OptimizerSettings
+
 # every parameter starts at a multiple of this number of elements, so that kernels may read whole vectors
 ALIGNMENT = 64
 # the moments of Adam
@@ -25,6 +27,8 @@ class FlatParameters:
     Attributes:
         values: [size] float32, the parameters; does not require a gradient itself.
         gradients: [size] float32.
+        sums: [size + 2] float32, the gradients and what processes add up together with them: the norms of
+            micro-batches, and the requests to stop.
         average: [size] float32, the moving average of the values.
         buffers: the network's tensors that are not trained, by name.
     """
@@ -36,7 +40,8 @@ class FlatParameters:
             self.slices[name] = slice(end, end + parameter.numel()), parameter.shape
             end += -(-parameter.numel() // ALIGNMENT) * ALIGNMENT
         self.values = torch.zeros(end, device=device)
-        self.gradients = torch.zeros_like(self.values)
+        self.sums = torch.zeros(end + 2, device=device)
+        self.gradients = self.sums[:end]
         for name, (elements, shape) in self.slices.items():
             self.values[elements] = network.get_parameter(name).detach().flatten().to(device)
             module_name, _, attribute = name.rpartition(".")
@@ -84,18 +89,17 @@ def adam_step(
     moments: Mapping[str, torch.Tensor],
     rate: float,
     count: int,
-    beta1: float,
-    beta2: float,
-    epsilon: float,
+    options: OptimizerSettings,
 ) -> None:
     """Make one step of Adam with the gradients of the parameters.
 
     `moments` are buffers by the names in MOMENTS, and `count` is the number of steps since they were zero,
     this one included.
     """
+    beta1, beta2 = options.beta1, options.beta2
     buffers = (flat.values, flat.gradients, *(moments[name] for name in MOMENTS))
     for values, gradient, first, second in zip(*(x.split(_STEP_ELEMENTS) for x in buffers), strict=True):
         first.lerp_(gradient, 1.0 - beta1)
         second.mul_(beta2).addcmul_(gradient, gradient, value=1.0 - beta2)
-        denominator = (second / (1.0 - beta2**count)).sqrt_().add_(epsilon)
+        denominator = (second / (1.0 - beta2**count)).sqrt_().add_(options.epsilon)
         values.addcdiv_(first, denominator, value=-rate / (1.0 - beta1**count))

@@ -1,6 +1,7 @@
 """The processes that train together."""
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -30,6 +31,14 @@ class TrainingProcesses:
         """Sum a buffer over all processes, in place."""
         if self.count > 1:
             distributed.all_reduce(buffer)
+
+    def sum(self, values: Mapping[str, float]) -> dict[str, float]:
+        """Return the sums of numbers over all processes, in float32 if there are several."""
+        if self.count == 1:
+            return dict(values)
+        sums = torch.tensor([*values.values()], device=self.device)
+        self.add(sums)
+        return dict(zip(values, sums.tolist(), strict=True))
 
     def close(self) -> None:
         """Leave the other processes."""

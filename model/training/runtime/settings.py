@@ -2,6 +2,7 @@
 
 import math
 import os
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -9,11 +10,13 @@ from typing import Any, TypeVar
 import yaml
 
 from model.alphafold2.modules.config import ModelConfig
+from model.alphafold3.config import AlphaFold3Config
 from model.dataclass_mapping import from_mapping
 from model.errors import ConfigError
 from model.training.data.sampling import TrainingSampleSettings
 
 Settings = TypeVar("Settings")
+Architecture = ModelConfig | AlphaFold3Config
 # PyYAML reads nested brackets in quadratic time
 _MAX_BRACKETS = 1000
 KERNELS = ("auto", "fused", "reference")
@@ -112,24 +115,55 @@ class Phase:
 
 
 @dataclass(frozen=True)
-class TrainingSettings:
-    """Settings of a training run.
+class RunSettings(ABC):
+    """Settings of a training run that networks of all kinds have.
 
     Args:
         network: the shape of the network.
-        data: folder of the packed training data, or empty.
-        initial_network: folder of a packaged network of the same shape whose parameters the run starts from,
-            "compact" for the one in the package, or DeepMind's params_model_*.npz of a monomer network; empty
-            to draw them.
-        seed: seed of parameters, samples and dropout.
+        data: folder of the training data, or empty.
+        initial_network: parameters of the same shape that the run starts from; empty to draw them.
+        seed: seed of parameters, samples, noise and dropout.
         batch: samples per step, over all GPUs.
+        validate_every: steps between validations, 0 for none.
+        checkpoint_every: steps between checkpoints, 0 for one at the end.
+    """
+
+    network: Architecture
+    data: str = ""
+    initial_network: str = ""
+    seed: int = 0
+    batch: int = 1
+    validate_every: int = 1000
+    checkpoint_every: int = 1000
+
+    @property
+    @abstractmethod
+    def total_steps(self) -> int:
+        """Number of steps of the run."""
+
+    @property
+    @abstractmethod
+    def adam(self) -> OptimizerSettings:
+        """Settings of the optimiser."""
+
+    @abstractmethod
+    def rate(self, step: int, moments_from: int = 0) -> float:
+        """Return the learning rate of a step, counted from 0; Adam's moments started at `moments_from`."""
+
+
+@dataclass(frozen=True)
+class TrainingSettings(RunSettings):
+    """Settings of a training run of an AlphaFold2 network.
+
+    `initial_network` is the folder of a packaged network, "compact" for the one in the package, or DeepMind's
+    params_model_*.npz of a monomer network.
+
+    Args:
         max_recycles: largest number of passes before the one that is trained; the number is drawn uniformly.
         phases: phases of the run, in order.
         sampling: settings of the training samples.
         optimizer: settings of the optimiser.
-        validate_every: steps between validations, 0 for none.
         validation_chains: number of chains of each held-out set to score; the first ones are taken.
-        checkpoint_every: steps between checkpoints.
         checkpoint_blocks: recompute each block in the backward pass to save memory.
         memory_budget: fraction of the intermediates that compiled blocks store for the backward pass; the
             others are recomputed. 1 stores all that are slow to recompute.
@@ -143,9 +177,6 @@ class TrainingSettings:
     """
 
     network: ModelConfig = field(default_factory=lambda: ModelConfig("compact"))
-    data: str = ""
-    initial_network: str = ""
-    seed: int = 0
     batch: int = 64
     max_recycles: int = 2
     phases: tuple[Phase, ...] = (Phase(),)
@@ -153,7 +184,6 @@ class TrainingSettings:
     optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
     validate_every: int = 500
     validation_chains: int = 150
-    checkpoint_every: int = 1000
     checkpoint_blocks: bool = False
     memory_budget: float = 1.0
     compile: bool = True
@@ -197,20 +227,24 @@ class TrainingSettings:
             step -= phase.steps
         return self.phases[-1]
 
+    @property
+    def adam(self) -> OptimizerSettings:
+        """Settings of the optimiser."""
+        return self.optimizer
 
-def learning_rate(settings: TrainingSettings, step: int, moments_from: int = 0) -> float:
-    """Return the learning rate of a step, counted from 0: linear warm-up, then a cosine.
+    def rate(self, step: int, moments_from: int = 0) -> float:
+        """Return the learning rate of a step, counted from 0: linear warm-up, then a cosine.
 
-    The rate rises again from the step at which Adam's moments started from zero.
-    """
-    options = settings.optimizer
-    warmup = min(1.0, (step + 1) / max(1, options.warmup_steps))
-    if moments_from:
-        warmup *= min(1.0, (step - moments_from + 1) / RESTART_WARMUP)
-    progress = min(1.0, step / max(1, settings.total_steps))
-    span = options.learning_rate - options.final_learning_rate
-    rate = options.final_learning_rate + span * 0.5 * (1.0 + math.cos(math.pi * progress))
-    return rate * warmup * settings.phase_at(step).learning_rate_factor
+        The rate rises again from the step at which Adam's moments started from zero.
+        """
+        options = self.optimizer
+        warmup = min(1.0, (step + 1) / max(1, options.warmup_steps))
+        if moments_from:
+            warmup *= min(1.0, (step - moments_from + 1) / RESTART_WARMUP)
+        progress = min(1.0, step / max(1, self.total_steps))
+        span = options.learning_rate - options.final_learning_rate
+        rate = options.final_learning_rate + span * 0.5 * (1.0 + math.cos(math.pi * progress))
+        return rate * warmup * self.phase_at(step).learning_rate_factor
 
 
 def settings_of(settings_type: type[Settings], content: Any, path: Path) -> Settings:

@@ -215,6 +215,27 @@ def test_signal_to_all_processes_of_a_run_writes_a_checkpoint(
 
 
 @pytest.mark.slow
+def test_metrics_of_a_killed_start_are_not_repeated(data: Path, tmp_path: Path) -> None:
+    config, run, metrics = tmp_path / "tiny.yaml", tmp_path / "run", tmp_path / "run/metrics.jsonl"
+    config.write_text(CONFIG.replace("steps: 4,", "steps: 100000,"))
+    options = ["train", config, "-o", run, "--data", data, "--prepared", tmp_path / "unpacked"]
+    options += ["--device", "cpu", "--resume"]
+    assert run_foldcli([*options, "--max-steps", 2]).returncode == 0
+    process = subprocess.Popen([sys.executable, "-m", "foldcli", *map(str, options)])
+    try:
+        wait_for_lines(metrics, 4)
+    finally:
+        process.kill()
+        process.wait()
+    with metrics.open("a") as stream:
+        stream.write('{"kind": "st')  # a kill in the middle of a line
+    removed = len(metrics.read_text().splitlines()) - 2
+    result = run_foldcli([*options, "--max-steps", 1])
+    assert f"{metrics}: removed {removed} lines after step 2\n" in result.stderr
+    assert [json.loads(line)["step"] for line in metrics.read_text().splitlines()] == [1, 2, 3]
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("numbers", [[signal.SIGTERM], [signal.SIGUSR1], [signal.SIGINT, signal.SIGINT]])
 def test_run_that_compiles_ends_at_once(data: Path, tmp_path: Path, numbers: list[signal.Signals]) -> None:
     """The compilation of a step takes minutes on a CPU."""

@@ -18,8 +18,8 @@ from model.training.data.prepare import SOURCES, prepare
 from model.training.data.sampling import TrainingSampleSettings
 from model.training.runtime.processes import TrainingProcesses
 from model.training.runtime.settings import Phase, TrainingSettings
-from model.training.trainer import Trainer
 from tests.command_process import command_environment, run_foldcli
+from tests.model.training.runs import chain_trainer
 from tests.networks import tiny_network
 
 MUTATED = (5, 12, 20, 31)
@@ -142,12 +142,12 @@ def test_network_trains_on_the_data(data: Path, chains: ChainSet) -> None:
         compile=False,
         workers=0,
     )
-    (report,) = Trainer(settings, chains, split, None, CPU).train()
+    (report,) = chain_trainer(settings, chains, split, None, CPU).train()
     assert not report.skipped and np.isfinite(report.terms["loss"])
     assert report.validation is not None and "without_relative" in report.validation
     # nothing to validate on
     everything = replace(split, without_relative=split.train[:0], distant_template=split.train[:0])
-    (report,) = Trainer(settings, chains, everything, None, CPU).train()
+    (report,) = chain_trainer(settings, chains, everything, None, CPU).train()
     assert report.validation is None
 
 

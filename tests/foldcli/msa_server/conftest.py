@@ -22,8 +22,7 @@ from foldcli.msa_server.results import ResultFiles
 from foldcli.msa_server.tickets import TicketQueue
 from foldcli.msa_server.worker import SearchStages, Worker
 from foldcli.pipeline.prepare.template_stage import TemplateStage
-from foldcli.pipeline.search.searcher import DatabaseSource
-from foldcli.pipeline.search.several_databases import make_joined
+from foldcli.pipeline.search.opening import DatabaseSource, open_searcher
 from foldcli.pipeline.targets.locks import TargetLocks
 from tests.foldcli.exports.conftest import GB1, UBIQUITIN, Family, family  # noqa: F401
 
@@ -106,7 +105,7 @@ def stages(databases: Sequence[Path], server_cache: Path) -> Iterator[SearchStag
         first, second = map(str, databases)
         source = DatabaseSource(first, "cpu", (second,))
         database = source.open()
-        yield SearchStages.of(database, make_joined(source, database), server_cache / "features", 1)
+        yield SearchStages.of(database, open_searcher(source, database), server_cache / "features", 1)
 
 
 @dataclass

@@ -11,8 +11,8 @@ from foldcli.inputs.shard import Shard
 from foldcli.params.parameters import ModelType, find_parameters, network_kinds
 from foldcli.pipeline.network.device import NetworkMemory
 from foldcli.pipeline.runs.state import RunSettings
+from foldcli.pipeline.search.protocols import HitSearcher
 from foldcli.pipeline.search.searcher import LocalSearcher
-from foldcli.pipeline.search.stage import HitSearcher
 from foldcli.pipeline.targets.identity import TargetIdentities
 from foldcli.pipeline.targets.settings import FeatureSettings, OutputSettings
 from foldcli.report import ReportSettings

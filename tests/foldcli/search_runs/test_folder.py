@@ -23,7 +23,7 @@ from foldcli.inputs.targets import (
 from foldcli.outputs.layout import TargetFiles
 from foldcli.outputs.target import TargetRun
 from foldcli.pipeline.prepare.cached_features import CacheTask
-from foldcli.pipeline.prepare.complexes import ComplexStage
+from foldcli.pipeline.prepare.complex_stage import ComplexStage
 from foldcli.pipeline.search.searcher import LocalSearcher
 from foldcli.pipeline.search.stores import CacheStore, ChainStore
 from foldcli.pipeline.targets.alignment_request import AlignmentRequest

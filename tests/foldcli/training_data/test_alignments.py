@@ -8,7 +8,7 @@ import pytest
 
 from features.chemistry.residues import encode_query
 from foldcli.pipeline.search.searcher import LocalSearcher
-from foldcli.pipeline.search.stage import SEARCH_BATCH
+from foldcli.pipeline.targets.order import SEARCH_BATCH
 from foldcli.progress import Progress
 from foldcli.training_data.alignments import MAX_ROWS, chain_alignments
 from msa.cpu.engine import CpuEngine

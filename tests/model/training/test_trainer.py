@@ -1,10 +1,7 @@
 """Tests of training runs: steps, resuming, several processes, checkpoints."""
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +15,8 @@ from foldcli.training.settings import read_run_settings
 from model.alphafold2.modules.config import ModelConfig, TemplateConfig, model_config
 from model.alphafold2.network import AlphaFold
 from model.checkpoints.alphafold2 import build_network, expected_shapes, load_folder, parameter_arrays
-from model.errors import ConfigError, DataError, TrainingDiverged
+from model.errors import ConfigError, DataError
+from model.training.alphafold2.task import ChainTask
 from model.training.data.data import ChainSet, Split
 from model.training.data.sampling import TrainingSampleSettings
 from model.training.runtime.checkpoint import FULL_NAME, PORTABLE_FOLDER, averaged_arrays, stored_progress
@@ -28,9 +26,9 @@ from model.training.runtime.settings import (
     RESTART_WARMUP,
     Phase,
     TrainingSettings,
-    learning_rate,
 )
-from model.training.trainer import METRICS, Trainer
+from model.training.runtime.trainer import METRICS, drop_metrics_after
+from tests.model.training.runs import chain_trainer
 from tests.networks import write_packaged_network
 
 CPU = TrainingProcesses(0, 1, torch.device("cpu"))
@@ -42,12 +40,12 @@ def test_interrupted_run_continues_bit_for_bit(
     settings: TrainingSettings, chains: ChainSet, split: Split, tmp_path: Path, clip_each: str
 ) -> None:
     settings = replace(settings, optimizer=replace(settings.optimizer, clip_each=clip_each))
-    whole = Trainer(settings, chains, split, None, CPU)
+    whole = chain_trainer(settings, chains, split, None, CPU)
     reports = list(whole.train())
     assert [report.step for report in reports] == [1, 2, 3, 4, 5, 6]
-    first = Trainer(settings, chains, split, tmp_path, CPU)
+    first = chain_trainer(settings, chains, split, tmp_path, CPU)
     assert len(list(first.train(max_steps=3))) == 3
-    second = Trainer(settings, chains, split, tmp_path, CPU, resume=True)
+    second = chain_trainer(settings, chains, split, tmp_path, CPU, resume=True)
     rest = list(second.train())
     assert [report.step for report in rest] == [4, 5, 6]
     assert [r.terms for r in rest] == [r.terms for r in reports[3:]]
@@ -61,20 +59,31 @@ def test_interrupted_run_continues_bit_for_bit(
     assert kinds == ["step"] * 4 + ["validation"] + ["step"] * 2
 
 
+def test_metrics_after_a_step_are_removed(tmp_path: Path) -> None:
+    assert drop_metrics_after(tmp_path, 0) == 0
+    lines = [b'{"kind": "step", "step": %d, "loss": NaN}\n' % step for step in (1, 2, 3)]
+    validation = b'{"kind": "validation", "step": 2}\n'
+    path = tmp_path / METRICS
+    path.write_bytes(b"".join([*lines[:2], validation, lines[2], b"\0\xff\n", lines[2][:9]]))
+    assert [drop_metrics_after(tmp_path, step) for step in (2, 2)] == [3, 0]
+    assert path.read_bytes() == b"".join([*lines[:2], validation])
+    assert drop_metrics_after(tmp_path, 0) == 3 and path.read_bytes() == b""
+
+
 def test_run_continues_from_the_portable_checkpoint(
     settings: TrainingSettings, chains: ChainSet, split: Split, tmp_path: Path
 ) -> None:
-    first = Trainer(settings, chains, split, tmp_path, CPU)
+    first = chain_trainer(settings, chains, split, tmp_path, CPU)
     list(first.train(max_steps=3))
     (tmp_path / FULL_NAME).unlink()
-    second = Trainer(settings, chains, split, tmp_path, CPU, resume=True)
+    second = chain_trainer(settings, chains, split, tmp_path, CPU, resume=True)
     assert (second.progress.step, second.progress.moments_from) == (3, 3)
     assert torch.allclose(second.flat.average, first.flat.average, rtol=2**-8, atol=1e-12)
     scale = (first.flat.values - first.flat.average).abs().max() + first.flat.values.abs().max() / 256
     assert float((second.flat.values - first.flat.values).abs().max()) <= float(scale) / 64
     for path in (tmp_path / PORTABLE_FOLDER).glob("offset-*"):
         path.unlink()
-    third = Trainer(settings, chains, split, tmp_path, CPU, resume=True)
+    third = chain_trainer(settings, chains, split, tmp_path, CPU, resume=True)
     assert torch.equal(third.flat.values, third.flat.average)
     assert [report.step for report in third.train()] == [4, 5, 6]
 
@@ -82,27 +91,27 @@ def test_run_continues_from_the_portable_checkpoint(
 def test_network_of_a_portable_checkpoint_runs_in_the_inference_code(
     settings: TrainingSettings, chains: ChainSet, split: Split, tmp_path: Path
 ) -> None:
-    trainer = Trainer(settings, chains, split, tmp_path, CPU)
+    trainer = chain_trainer(settings, chains, split, tmp_path, CPU)
     list(trainer.train(max_steps=1))
     network = build_network(settings.network, averaged_arrays(tmp_path / PORTABLE_FOLDER))
     with trainer.flat.using_average():
-        for name, parameter in trainer.network.named_parameters():
+        for name, parameter in trainer.task.network.named_parameters():
             assert torch.allclose(parameter, network.get_parameter(name), rtol=2**-8, atol=1e-12), name
 
 
 def test_state_of_another_network_is_refused(
     settings: TrainingSettings, chains: ChainSet, split: Split, tmp_path: Path
 ) -> None:
-    list(Trainer(settings, chains, split, tmp_path, CPU).train(max_steps=1))
+    list(chain_trainer(settings, chains, split, tmp_path, CPU).train(max_steps=1))
     other = replace(settings, network=settings.network.with_blocks(1, 1))
     with pytest.raises(DataError, match="another shape"):
-        Trainer(other, chains, split, tmp_path, CPU, resume=True)
+        chain_trainer(other, chains, split, tmp_path, CPU, resume=True)
 
 
 def test_damaged_portable_checkpoint_is_named(
     settings: TrainingSettings, chains: ChainSet, split: Split, tmp_path: Path
 ) -> None:
-    list(Trainer(settings, chains, split, tmp_path, CPU).train(max_steps=1))
+    list(chain_trainer(settings, chains, split, tmp_path, CPU).train(max_steps=1))
     (tmp_path / FULL_NAME).unlink()
     folder = tmp_path / PORTABLE_FOLDER
     part, manifest = folder / "average-0.safetensors", folder / "manifest.json"
@@ -113,7 +122,7 @@ def test_damaged_portable_checkpoint_is_named(
         with pytest.raises(DataError, match=problem):
             averaged_arrays(folder)
         with pytest.raises(DataError, match=problem):
-            Trainer(settings, chains, split, tmp_path, CPU, resume=True)
+            chain_trainer(settings, chains, split, tmp_path, CPU, resume=True)
     part.unlink()
     with pytest.raises(DataError, match=r"average-0\.safetensors: missing part"):
         averaged_arrays(folder)
@@ -131,12 +140,12 @@ def test_run_starts_from_a_packaged_network(
     trained = replace(settings.network, name="trained", predicted_aligned_error=with_error_head)
     manifest = write_packaged_network(tmp_path / "network", trained, seed=7)
     source = build_network(trained, load_folder(tmp_path / "network", manifest))
-    drawn = Trainer(settings, chains, split, None, CPU)
-    trainer = Trainer(
+    drawn = chain_trainer(settings, chains, split, None, CPU)
+    trainer = chain_trainer(
         replace(settings, initial_network=str(tmp_path / "network")), chains, split, tmp_path / "run", CPU
     )
-    expected = dict(drawn.network.named_parameters()) | dict(source.named_parameters())
-    for name, parameter in trainer.network.named_parameters():
+    expected = dict(drawn.task.network.named_parameters()) | dict(source.named_parameters())
+    for name, parameter in trainer.task.network.named_parameters():
         assert torch.equal(parameter, expected[name]), name
     assert torch.equal(trainer.flat.average, trainer.flat.values)
 
@@ -147,10 +156,10 @@ def test_resumed_run_needs_no_initial_network(
     write_packaged_network(tmp_path / "network", settings.network)
     settings = replace(settings, initial_network=str(tmp_path / "network"))
     (tmp_path / "run").mkdir()
-    first = Trainer(settings, chains, split, tmp_path / "run", CPU)
+    first = chain_trainer(settings, chains, split, tmp_path / "run", CPU)
     list(first.train(max_steps=1))
     shutil.rmtree(tmp_path / "network")
-    second = Trainer(settings, chains, split, tmp_path / "run", CPU, resume=True)
+    second = chain_trainer(settings, chains, split, tmp_path / "run", CPU, resume=True)
     assert torch.equal(second.flat.values, first.flat.values)
 
 
@@ -159,7 +168,7 @@ def test_initial_network_of_another_shape_is_refused(
 ) -> None:
     write_packaged_network(tmp_path / "network", settings.network.with_blocks(1, 1))
     with pytest.raises(ConfigError, match=r"initial_network: .* has another shape than `network`"):
-        Trainer(replace(settings, initial_network=str(tmp_path / "network")), chains, split, None, CPU)
+        chain_trainer(replace(settings, initial_network=str(tmp_path / "network")), chains, split, None, CPU)
 
 
 @pytest.mark.parametrize("with_error_head", [True, False])
@@ -170,16 +179,16 @@ def test_run_starts_from_parameters_with_deepminds_names(
     path, arrays = tmp_path / "params_model_3.npz", random_parameters(trained, 7)
     np.savez(path, **arrays)
     settings = replace(settings, initial_network=str(path))
-    trainer = Trainer(settings, chains, split, None, CPU)
-    drawn = Trainer(replace(settings, initial_network=""), chains, split, None, CPU)
-    expected = dict(drawn.network.named_parameters())
+    trainer = chain_trainer(settings, chains, split, None, CPU)
+    drawn = chain_trainer(replace(settings, initial_network=""), chains, split, None, CPU)
+    expected = dict(drawn.task.network.named_parameters())
     expected |= dict(build_network(trained, arrays).named_parameters())
-    for name, parameter in trainer.network.named_parameters():
+    for name, parameter in trainer.task.network.named_parameters():
         assert torch.equal(parameter, expected[name]), name
     assert [report.step for report in trainer.train(max_steps=1)] == [1]
     np.savez(path, **random_parameters(trained.with_blocks(1, 1)))
     with pytest.raises(ConfigError, match=r"initial_network: .* has another shape than `network`"):
-        Trainer(settings, chains, split, None, CPU)
+        chain_trainer(settings, chains, split, None, CPU)
 
 
 @pytest.mark.parametrize("number", [1, 3])
@@ -210,11 +219,11 @@ def test_each_phase_clamps_its_share_of_the_samples(
         Phase(steps=10, crop=40, micro_batch=2, clamped_rate=0.0),
         Phase(steps=10, crop=40, micro_batch=2, clamped_rate=1.0),
     )
-    trainer = Trainer(replace(settings, phases=phases, workers=0), chains, split, None, CPU)
-    plan = trainer._plan(0)
+    trainer = chain_trainer(replace(settings, phases=phases, workers=0), chains, split, None, CPU)
+    plan = trainer.task.plan(0)
     per_step = settings.batch // 2
     clamped = [
-        trainer.sampler.batch(part.first, part.size, part.crop, part.clamped_rate)["clamped"].tolist()
+        trainer.task.sampler.batch(part.first, part.size, part.crop, part.clamped_rate)["clamped"].tolist()
         for part in (next(plan) for _ in range(20 * per_step))
     ]
     assert clamped == [[0, 0]] * (10 * per_step) + [[1, 1]] * (10 * per_step)
@@ -232,86 +241,25 @@ def test_loss_falls_on_one_chain(
         sampling=sampling,
         validate_every=0,
     )
-    reports = list(Trainer(long, chains, one, None, CPU).train())
+    reports = list(chain_trainer(long, chains, one, None, CPU).train())
     first, last = reports[0].terms, reports[-1].terms
     assert last["distogram"] < first["distogram"] - 0.5
     assert last["loss"] < 0.9 * first["loss"]
 
 
-def test_step_with_a_gradient_that_is_not_finite_is_skipped(
-    settings: TrainingSettings, chains: ChainSet, split: Split, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    trainer = Trainer(settings, chains, split, None, CPU)
-    before = trainer.flat.values.clone()
-    backward = trainer._backward
-
-    def spoil(*arguments: object) -> dict[str, torch.Tensor]:
-        terms = backward(*arguments)  # type: ignore[arg-type]
-        trainer.flat.gradients[5] = float("nan")
-        return terms
-
-    monkeypatch.setattr(trainer, "_backward", spoil)
-    reports = list(trainer.train(max_steps=2))
-    assert all(report.skipped for report in reports)
-    assert torch.equal(trainer.flat.values, before)
-    trainer._skipped = settings.optimizer.max_skipped
-    with pytest.raises(TrainingDiverged):
-        list(trainer.train(max_steps=1))
-
-
 def test_learning_rate_rises_falls_and_rises_again_after_a_restart(settings: TrainingSettings) -> None:
     long = replace(settings, phases=(Phase(steps=1000, micro_batch=2),))
     options = long.optimizer
-    assert learning_rate(long, 0) == pytest.approx(options.learning_rate / 2, rel=1e-3)
-    assert learning_rate(long, 2) == pytest.approx(options.learning_rate, rel=1e-3)
-    assert learning_rate(long, 1000) == pytest.approx(options.final_learning_rate)
-    restarted = learning_rate(long, 500, moments_from=500)
-    assert restarted == pytest.approx(learning_rate(long, 500) / RESTART_WARMUP)
+    assert long.rate(0) == pytest.approx(options.learning_rate / 2, rel=1e-3)
+    assert long.rate(2) == pytest.approx(options.learning_rate, rel=1e-3)
+    assert long.rate(1000) == pytest.approx(options.final_learning_rate)
+    restarted = long.rate(500, moments_from=500)
+    assert restarted == pytest.approx(long.rate(500) / RESTART_WARMUP)
 
 
-TWO_PROCESSES = """
-import pickle, sys
-import torch
-from model.training.runtime.initialization import copy_trained
-from model.training.runtime.processes import TrainingProcesses
-from model.training.trainer import Trainer
-with open(sys.argv[1], "rb") as stream:
-    settings, chains, split = pickle.load(stream)
-workers = TrainingProcesses.from_environment("cpu")
-torch.set_num_threads(1)
-trainer = Trainer(settings, chains, split, None, workers)
-list(trainer.train(max_steps=2))
-if workers.rank == 0:
-    torch.save(trainer.flat.values, sys.argv[2])
-workers.close()
-"""
-
-
-@pytest.mark.slow
-def test_two_processes_train_as_one(
-    settings: TrainingSettings, chains: ChainSet, split: Split, tmp_path: Path, root: Path
+def test_processes_share_the_samples_of_a_step(
+    settings: TrainingSettings, chains: ChainSet, split: Split
 ) -> None:
-    import pickle
-
-    # dropout differs by process, so the comparison is of runs without
-    quiet = replace(settings, phases=(Phase(steps=2, crop=24, micro_batch=2),), validate_every=0)
-    (tmp_path / "job").write_bytes(pickle.dumps((quiet, chains, split)))
-    (tmp_path / "script.py").write_text(TWO_PROCESSES)
-    environment = os.environ | {"PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"}
-    command = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--nproc-per-node",
-        "2",
-        "--master-port",
-        "29617",
-    ]
-    command += [str(tmp_path / "script.py"), str(tmp_path / "job"), str(tmp_path / "values.pt")]
-    subprocess.run(command, check=True, env=environment, cwd=root)
-    values = torch.load(tmp_path / "values.pt")
-    single = Trainer(quiet, chains, split, None, CPU)
-    start = single.flat.values.clone()
-    list(single.train(max_steps=2))
-    moved = float((single.flat.values - start).norm())
-    assert float((values - single.flat.values).norm()) < 0.5 * moved
+    tasks = [ChainTask(settings, chains, split, replace(CPU, rank=rank, count=2)) for rank in (0, 1)]
+    parts = [[next(plan).first for _ in range(2)] for plan in (task.plan(3) for task in tasks)]
+    assert parts == [[12, 16], [14, 18]]

@@ -14,7 +14,7 @@ from foldcli.families.settings import Job, NetworkOptions, PredictSettings
 from foldcli.params.parameters import ParameterSource
 from foldcli.pipeline.network.processes import Processes
 from foldcli.pipeline.network.rank_processes import RankProcesses
-from foldcli.pipeline.network.ranks import create_ranked_predictor
+from foldcli.pipeline.network.ranks import create_first_rank_predictor
 from foldcli.pipeline.network.start import start
 from model.errors import OutOfMemory
 from model.prediction import Prediction
@@ -36,7 +36,7 @@ def options() -> NetworkOptions:
 def test_ranks_predict_the_same_again() -> None:
     features = make_features([parse_alignment(b">a\nMKVLAAGIVWD\n>b\nMKVLSAG-VWD\n")])
     sample = sample_features(features, SamplingSettings(8, 6, 4), 3, 0)
-    predictor = create_ranked_predictor(
+    predictor = create_first_rank_predictor(
         options(), start(options(), processes=Processes(rank_threads=2)), 2, None
     )
     try:

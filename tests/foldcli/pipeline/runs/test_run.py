@@ -1,6 +1,5 @@
 """Tests of runs: every kind of input, searches, and the order of targets."""
 
-import random
 import re
 import shutil
 from collections.abc import Callable, Iterator
@@ -13,7 +12,6 @@ from foldcli.inputs.alignment_targets import AlignmentTarget
 from foldcli.inputs.cached_targets import CacheIndex
 from foldcli.inputs.targets import TargetInput
 from foldcli.pipeline.runs.dry_run import DONE, TO_DO
-from foldcli.pipeline.runs.run import in_run_order
 from foldcli.pipeline.search.chain_search import ChainSearch, ChainSearchResult
 from foldcli.pipeline.search.searcher import LocalSearcher
 from msa.base.errors import InputError
@@ -167,30 +165,3 @@ def test_edited_alignment_is_searched_again(runs: Runs) -> None:
         runs.contents().items()
         >= {name: content for name, content in before.items() if name.endswith((".a3m", ".m8"))}.items()
     )
-
-
-def order(lengths: list[int], at_once: int = 1) -> list[int]:
-    targets: list[tuple[str, TargetInput]] = [(f"{n}", FastaRecord("a", "A" * n)) for n in lengths]
-    return [int(name) for name, _ in in_run_order(targets, at_once)]
-
-
-@pytest.mark.parametrize("count", [0, 1, 31])
-def test_few_targets_run_longest_first(count: int) -> None:
-    lengths = list(range(1, count + 1))
-    assert order(lengths) == lengths[::-1]
-
-
-@pytest.mark.parametrize("count", [32, 33, 100])
-def test_of_many_targets_the_shortest_run_first(count: int) -> None:
-    lengths = list(range(1, count + 1))
-    random.Random(count).shuffle(lengths)
-    ordered = order(lengths)
-    assert ordered[:8] == [1, 2, 3, 4, 5, 6, 7, 8]
-    assert ordered[8:] == list(range(count, 8, -1))
-
-
-@pytest.mark.parametrize("count", [95, 96])
-def test_each_of_several_devices_begins_with_short_targets(count: int) -> None:
-    lengths = list(range(1, count + 1))
-    first = list(range(1, 25)) if count == 96 else []
-    assert order(lengths, 3) == first + list(range(count, len(first), -1))

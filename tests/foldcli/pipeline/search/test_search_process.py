@@ -15,15 +15,18 @@ import pytest
 from foldcli.logs import logger
 from foldcli.pipeline.search import search_handler, search_process
 from foldcli.pipeline.search.hit_texts import HitTexts, TextMaker
+from foldcli.pipeline.search.opening import DatabaseSource, open_searcher
 from foldcli.pipeline.search.search_handler import SearchHandler
 from foldcli.pipeline.search.search_process import (
+    _MANY_QUERY_BYTES,
     ProcessSearcher,
     SearchProcess,
     SearchProcessEnded,
+    are_many,
     needs_process,
+    open_gpu,
 )
-from foldcli.pipeline.search.searcher import DatabaseSource, LocalSearcher
-from foldcli.pipeline.search.several_databases import make_joined, open_joined
+from foldcli.pipeline.search.searcher import JoinedSearcher, LocalSearcher
 from foldcli.pipeline.search.stage import SearchStage
 from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
 from msa.alignments.filter_settings import AlignmentFilter
@@ -49,8 +52,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "db"
 
 
-def here(folder: Path) -> LocalSearcher:
-    return DatabaseSource(str(folder), "cpu").open_searcher()
+def here(folder: Path) -> LocalSearcher | JoinedSearcher:
+    return open_searcher(DatabaseSource(str(folder), "cpu"))
 
 
 def opened(process: SearchProcess, folder: Path) -> ProcessSearcher:
@@ -102,9 +105,9 @@ def test_several_databases_or_the_first_alone(folder: Path, tmp_path: Path) -> N
     source = DatabaseSource(str(folder), "cpu", (str(tmp_path / "db"),))
     database = source.open()
     process = SearchProcess(str(folder), "cpu", 0.5, source.others)
-    both = process.open(database, partial(make_joined, source, database))
-    assert isinstance(both, ProcessSearcher) and both.checksums == open_joined(source).checksums
-    for searcher, expected in ((both, open_joined(source)), (both.alone(), here(folder))):
+    both = process.open(database, partial(open_searcher, source, database))
+    assert isinstance(both, ProcessSearcher) and both.checksums == open_searcher(source).checksums
+    for searcher, expected in ((both, open_searcher(source)), (both.alone(), here(folder))):
         reference = dict(expected.search_many(QUERIES, SETTINGS.search))
         for query, found in searcher.map_hits(QUERIES, SEARCH, MAKE):
             assert found == MAKE(query, reference[query])
@@ -227,7 +230,7 @@ def test_search_after_the_end_says_how_the_process_has_ended(folder: Path) -> No
     opened(process, folder)
     process.close()
     with pytest.raises(SearchProcessEnded, match="exit code"):
-        list(process.search(QUERIES, SEARCH, MAKE, search_process.ignore))
+        list(process.search(QUERIES, SEARCH, MAKE))
 
 
 def test_progress_is_reported_a_few_times_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -276,20 +279,10 @@ def test_run_with_a_search_process_gives_the_same_files(folder: Path, tmp_path: 
     files = []
     for name, program in ("with", [str(script)]), ("without", ["-m", "foldcli"]):
         out = tmp_path / name
-        options = [
-            "--models",
-            "3",
-            "--num-recycle",
-            "0",
-            "--max-msa",
-            "8:4",
-            "--no-report",
-            "--device",
-            "cpu",
-        ]
+        options = ["--models", "3", "--num-recycle", "0", "--max-msa", "8:4", "--no-report"]
         command = [sys.executable, *program, "fold", str(fasta), "--db", str(folder), "-o", str(out), "-q"]
         run = subprocess.run(
-            [*command, "--cache", str(tmp_path / f"features {name}"), *options],
+            [*command, "--cache", str(tmp_path / f"features {name}"), "--device", "cpu", *options],
             env=environment, capture_output=True, text=True, timeout=300,
         )  # fmt: skip
         assert run.returncode == 0, run.stderr
@@ -311,3 +304,38 @@ def test_only_runs_that_predict_on_the_only_gpu_have_a_process(
     assert not needs_process("auto", True, str(folder), str(folder.parent / "t.fasta"))
     monkeypatch.setattr(search_process, "has_nvidia_hardware", lambda: False)
     assert not needs_process("auto", True, str(folder))
+
+
+@pytest.fixture
+def opened_gpus(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Record instead of opening a GPU, which this machine need not have."""
+    calls: list[str] = []
+
+    def start(gpu: int, scores: bool) -> None:
+        calls.append(f"{'processes' if scores else 'process'} of GPU {gpu}")
+
+    monkeypatch.setattr(search_process, "GpuProcess", start)
+    monkeypatch.setattr(search_process, "open_in_background", lambda device: calls.append(device))
+    monkeypatch.setattr(search_process, "has_nvidia_hardware", lambda: True)
+    return calls
+
+
+def test_process_is_started_for_many_queries(
+    tmp_path: Path, opened_gpus: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "few.fasta").write_bytes(bytes(_MANY_QUERY_BYTES - 1))
+    (tmp_path / "one.fasta").write_bytes(b"A")
+    (tmp_path / "folder").mkdir()
+    few, one = (str(tmp_path / name) for name in ("few.fasta", "one.fasta"))
+    for queries in ([few], [one, one], ["-", str(tmp_path / "folder"), str(tmp_path / "missing"), few]):
+        open_gpu("cuda", are_many(queries))
+        assert opened_gpus.pop() == "cuda" and not opened_gpus
+    for device in ("auto", "cuda:0"):
+        open_gpu(device, are_many([few, one]))
+        assert opened_gpus.pop() == "processes of GPU 0" and not opened_gpus
+    for device in ("cpu", "cuda:0,1"):
+        open_gpu(device, are_many([few, one]))
+        assert opened_gpus.pop() == device
+    monkeypatch.setattr(search_process, "has_nvidia_hardware", lambda: False)
+    open_gpu("auto", are_many([few, one]))
+    assert opened_gpus.pop() == "auto"

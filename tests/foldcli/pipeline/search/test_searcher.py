@@ -7,12 +7,14 @@ from pathlib import Path
 import pytest
 
 from foldcli.logs import logger
-from foldcli.pipeline.search.searcher import DatabaseSource, LocalSearcher, open_search_engine
+from foldcli.pipeline.search.opening import DatabaseSource, open_search_engine, open_searcher
+from foldcli.pipeline.search.searcher import LocalSearcher
 from msa.base.errors import InputError
 from msa.cpu.engine import CpuEngine
 from msa.database.build import BuildSettings, build_database
 from msa.database.database import TargetDatabase
 from msa.engines.search_settings import SearchSettings
+from msa.gpu.device.devices import GpuUnavailable
 from msa.io.fasta import FastaRecord
 
 UBIQUITIN = "MQIFVKTLTGKTITLEVEPSDTIENVKAKIQDKEGIPPDQQRLIFAGKQLEDGRTLSDYNIQKESTLHLVLRLRGG"
@@ -76,3 +78,18 @@ def test_first_search_says_that_it_compiles(
         (tmp_path / "cpu_0/gapless._score_targets-1.py311.nbi").touch()
         open_search_engine("cpu")
     assert len(caplog.messages) == 1
+
+
+def test_gpu_is_opened_before_a_database_is_converted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FOLDCLI_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    Path("db.fasta").write_text(f">a\n{UBIQUITIN}\n")
+    build_database([Path("db.fasta")], Path("built"), BuildSettings(threads=1))
+    for db, others in ("db.fasta", ()), ("db.fasta", ("built",)), ("built", ("db.fasta",)):
+        with pytest.raises(GpuUnavailable):
+            open_searcher(DatabaseSource(db, "cuda:99", others))
+        assert not list(tmp_path.glob("cache/**/manifest.json"))
+    open_searcher(DatabaseSource("built", "cpu", ("db.fasta",)))
+    assert len(list(tmp_path.glob("cache/**/manifest.json"))) == 1

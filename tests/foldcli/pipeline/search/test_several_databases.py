@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from foldcli.pipeline.search.searcher import DatabaseSource
-from foldcli.pipeline.search.several_databases import JoinedSearcher, open_joined
+from foldcli.pipeline.search.opening import DatabaseSource, open_searcher
+from foldcli.pipeline.search.searcher import JoinedSearcher
 from msa.database.build import BuildSettings, build_database
 from msa.engines.search_settings import SearchSettings
 from msa.hits.hits import Hits
@@ -52,9 +52,9 @@ def values(hits: Hits) -> dict[str, tuple[float, float]]:
 def test_one_iteration_finds_what_a_search_of_both_finds(databases: tuple[str, str, str]) -> None:
     first, second, both = databases
     settings = SearchSettings(threads=1, evalue=1.0)
-    joined = open_joined(DatabaseSource(first, "cpu", (second,)))
+    joined = open_searcher(DatabaseSource(first, "cpu", (second,)))
     assert isinstance(joined, JoinedSearcher)
-    whole = open_joined(DatabaseSource(both, "cpu"))
+    whole = open_searcher(DatabaseSource(both, "cpu"))
     for (query, hits), (_, expected) in zip(
         joined.search_many(QUERIES, settings), whole.search_many(QUERIES, settings), strict=True
     ):
@@ -68,7 +68,7 @@ def test_one_iteration_finds_what_a_search_of_both_finds(databases: tuple[str, s
 def test_profile_of_the_first_database_searches_the_second(databases: tuple[str, str, str]) -> None:
     first, second, _ = databases
     settings = SearchSettings(threads=1, evalue=0.1, num_iterations=3)
-    joined = open_joined(DatabaseSource(first, "cpu", (second,)))
+    joined = open_searcher(DatabaseSource(first, "cpu", (second,)))
     assert isinstance(joined, JoinedSearcher)
     profiles: list[ProfileRecord] = []
 

@@ -10,13 +10,14 @@ import pytest
 from foldcli.inputs.complexes import chain_query
 from foldcli.outputs.layout import TargetFiles
 from foldcli.outputs.target import TargetRun
-from foldcli.pipeline.search.chain_search import LARGE_BATCH, ChainSearch
+from foldcli.pipeline.search.chain_search import ChainSearch
 from foldcli.pipeline.search.hit_texts import HitTexts
 from foldcli.pipeline.search.searcher import LocalSearcher
 from foldcli.pipeline.search.stage import SearchStage
 from foldcli.pipeline.search.stores import CacheStore, ChainStore
-from foldcli.pipeline.targets.alignment_settings import FIRST_BATCH, AlignmentSettings
+from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
 from foldcli.pipeline.targets.locks import TargetLocks
+from foldcli.pipeline.targets.order import FIRST_BATCH, LARGE_BATCH
 from msa.alignments.filter_settings import AlignmentFilter
 from msa.cpu.engine import CpuEngine
 from msa.database.build import BuildSettings, build_database

@@ -12,7 +12,6 @@ from model.alphafold3.config import OPENBIND, AtomConfig
 from model.alphafold3.network import AlphaFold3
 from model.layers.graphs import KeptGraphs
 from model.training.alphafold3 import blocks
-from model.training.alphafold3.initialization import initialize
 from model.training.alphafold3.losses import TrainingOutput, total_loss
 from model.training.alphafold3.network import (
     PassSettings,
@@ -25,8 +24,10 @@ from model.training.alphafold3.network import (
 from model.training.alphafold3.noise import SeededTrainingDraws
 from model.training.alphafold3.permutation import Crop, Experiment, Molecules
 from model.training.alphafold3.targets import AtomTargets, centre_atoms
-from model.training.alphafold3.trainer import AllAtomTrainer, TrainerSample, TrainerSettings
+from model.training.alphafold3.task import AllAtomSample, AllAtomSettings, AllAtomTask
 from model.training.runtime.parameters import FlatParameters
+from model.training.runtime.processes import TrainingProcesses
+from model.training.runtime.trainer import Trainer
 from tests.model.alphafold3.goldens import load_network
 from tests.model.alphafold3.parity_networks import NETWORKS, shallow_names
 from tests.model.training.alphafold3.cases import gradient_case
@@ -94,8 +95,8 @@ def test_fused_gradients_are_as_accurate_as_plain_ones(name: str, monkeypatch: p
         assert difference(fused[torch.bfloat16][part], exact[part]) < allowed, part
 
 
-def small_trainer() -> AllAtomTrainer:
-    """Return the training of a network of few blocks on one structure."""
+def small_trainer(run: Path | None = None) -> Trainer:
+    """Return the training of a network of few blocks on one structure; it continues from a folder."""
     atom_blocks = AtomConfig(blocks=1)
     config = replace(
         OPENBIND,
@@ -106,8 +107,6 @@ def small_trainer() -> AllAtomTrainer:
         diffusion=replace(OPENBIND.diffusion, blocks=2, atoms=atom_blocks),
         confidence=replace(OPENBIND.confidence, blocks=1),
     )
-    network = AlphaFold3(config, "fused", "cuda")
-    initialize(network, 0)
     inputs, targets, _ = load(gradient_case()[0], torch.float32)
     index = torch.arange(len(inputs.token_mask))
     molecules = Molecules(
@@ -120,30 +119,31 @@ def small_trainer() -> AllAtomTrainer:
         inputs.atom_to_token_index,
     )
     experiment = Experiment(molecules, targets.positions, targets.resolved.bool())
-    sample = TrainerSample(inputs.to("cuda"), Crop(molecules, {}), experiment)
+    sample = AllAtomSample(inputs.to("cuda"), Crop(molecules, {}), experiment)
     passes = PassSettings(copies=16, rollout_steps=4, most_cycles=2)
-    settings = TrainerSettings(learning_rate=1e-3, warmup_steps=20, passes=passes)
-    return AllAtomTrainer(network.to("cuda"), lambda number: sample, settings)
+    settings = AllAtomSettings(network=config, learning_rate=1e-3, warmup_steps=20, passes=passes)
+    processes = TrainingProcesses(0, 1, torch.device("cuda", 0))
+    return Trainer(AllAtomTask(settings, lambda number: sample, processes), run, processes, resume=True)
 
 
 def test_the_rollout_with_kept_graphs_equals_a_new_one() -> None:
     trainer, graphs = small_trainer(), KeptGraphs()
-    inputs = trainer._draw(0).inputs
+    inputs, network = trainer.task._draw(0).inputs, trainer.task.network
     atoms = len(inputs.atom_mask)
     inputs = inputs.padded(-(-atoms // 1024) * 1024)  # as a rollout with kept graphs does
     for step in range(4):
         with torch.no_grad():
             trainer.flat.values.mul_(1 + 0.01 * step)
             draws = SeededTrainingDraws(step)
-            trunk = run_trunk(trainer.network, inputs, draws, 1, 0.0, torch.bfloat16)
-            new, kept = (rollout(trainer.network, inputs, trunk, draws, 4, x) for x in (None, graphs))
+            trunk = run_trunk(network, inputs, draws, 1, 0.0, torch.bfloat16)
+            new, kept = (rollout(network, inputs, trunk, draws, 4, x) for x in (None, graphs))
         assert torch.equal(kept, new)
     assert len(graphs._graphs) == 2
 
 
 def test_a_small_network_learns_and_continues(tmp_path: Path) -> None:
-    trainer = small_trainer()
-    reports = [trainer.step() for _ in range(200)]
+    trainer = small_trainer(tmp_path)
+    reports = list(trainer.train(max_steps=200))
     for first in range(0, 200, 25):
         print(
             first,
@@ -152,10 +152,10 @@ def test_a_small_network_learns_and_continues(tmp_path: Path) -> None:
     losses = [report.terms["loss"] for report in reports]
     assert not any(report.skipped for report in reports)
     assert mean(losses[-25:]) < 0.7 * mean(losses[:25])
-    trainer.save(tmp_path)
-    expected = [trainer.step() for _ in range(3)]
-    again = small_trainer()
-    again.load(tmp_path)
-    assert [again.step() for _ in range(3)] == expected
+    again = small_trainer(tmp_path)
+    expected, steps = (
+        [(x.terms, x.gradient_norm) for x in each.train(max_steps=3)] for each in (trainer, again)
+    )
+    assert steps == expected
     assert torch.equal(again.flat.values, trainer.flat.values)
     assert torch.equal(again.flat.average, trainer.flat.average)

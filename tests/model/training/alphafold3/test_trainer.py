@@ -27,7 +27,9 @@ from model.training.alphafold3.network import (
 )
 from model.training.alphafold3.noise import SeededTrainingDraws
 from model.training.alphafold3.permutation import Crop, Experiment, Molecules, best_targets
-from model.training.alphafold3.trainer import AllAtomTrainer, TrainerSample, TrainerSettings
+from model.training.alphafold3.task import AllAtomSample, AllAtomSettings, AllAtomTask
+from model.training.runtime.processes import TrainingProcesses
+from model.training.runtime.trainer import Trainer
 from tests.networks import tiny_all_atom
 
 ENTRIES = Path(__file__).parents[3] / "features" / "templates" / "data"
@@ -42,7 +44,7 @@ def molecules(table: MoleculeTable) -> Molecules:
 
 
 @cache
-def sample(name: str) -> TrainerSample:
+def sample(name: str) -> AllAtomSample:
     """Return a crop of an entry with its experimental structure."""
     known = read_complex(ENTRIES / f"{name}.cif.gz")
     whole = build_sample(known.job, InputSettings(templates=1))
@@ -51,7 +53,7 @@ def sample(name: str) -> TrainerSample:
     tokens = choose_tokens(places, TOKENS, CropKind.INTERFACE, np.random.default_rng(1))
     cropped = table.crop(tokens)
     symmetries = {key: torch.as_tensor(x) for key, x in cropped.symmetries.items()}
-    return TrainerSample(
+    return AllAtomSample(
         AlphaFold3Inputs.from_arrays(crop_features(whole.features, tokens)),
         Crop(molecules(cropped), symmetries),
         Experiment(molecules(table), torch.as_tensor(known.positions), torch.as_tensor(known.resolved)),
@@ -81,25 +83,25 @@ def test_blocks_start_without_effect() -> None:
     assert torch.equal(updated[1], pair)
 
 
-def make_trainer(samples: list[TrainerSample], initial: int = 1, **changes: object) -> AllAtomTrainer:
+def make_trainer(samples: list[AllAtomSample], run: Path | None = None, **changes: object) -> Trainer:
     """Return a run that takes the samples in turn.
 
     Args:
         samples: the samples.
-        initial: seed of the initial parameters.
+        run: folder of its checkpoint, from which it continues.
         changes: settings of the run.
     """
-    network = AlphaFold3(tiny_all_atom(), "reference")
-    initialize(network, initial)
     weights = replace(AllAtomLossWeights(), distogram=0.3, plddt=0.01, pae=0.01, pde=0.01, resolved=0.01)
-    settings = TrainerSettings(learning_rate=3e-3, warmup_steps=1, losses=weights, passes=SETTINGS)
-    return AllAtomTrainer(
-        network, lambda number: samples[number % len(samples)], replace(settings, **changes)
+    settings = AllAtomSettings(
+        network=tiny_all_atom(), learning_rate=3e-3, warmup_steps=1, losses=weights, passes=SETTINGS
     )
+    processes = TrainingProcesses(0, 1, torch.device("cpu"))
+    task = AllAtomTask(replace(settings, **changes), lambda number: samples[number % len(samples)], processes)
+    return Trainer(task, run, processes, resume=True)
 
 
 def losses(
-    network: AlphaFold3, case: TrainerSample, seed: int, settings: TrainerSettings
+    network: AlphaFold3, case: AllAtomSample, seed: int, settings: AllAtomSettings
 ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     """Return the total loss of a pass whose random numbers depend on the seed, and its terms."""
     output, targets = run_pass(
@@ -113,11 +115,11 @@ def losses(
 
 
 @torch.no_grad()
-def mean_terms(trainer: AllAtomTrainer, cases: list[TrainerSample]) -> dict[str, float]:
+def mean_terms(trainer: Trainer, cases: list[AllAtomSample]) -> dict[str, float]:
     """Return the mean of each loss over samples and noise that training does not use."""
     passes = replace(SETTINGS, copies=32)
     settings = replace(trainer.settings, passes=passes)
-    terms = [losses(trainer.network, case, 1000, settings)[1] for case in cases]
+    terms = [losses(trainer.task.network, case, 1000, settings)[1] for case in cases]
     return {name: float(np.mean([float(x[name]) for x in terms])) for name in terms[0]}
 
 
@@ -126,7 +128,7 @@ def test_each_loss_falls_in_training_of_two_complexes() -> None:
     cases = [sample("1lcd"), sample("4cup")]  # a protein with DNA, and one with a ligand
     trainer = make_trainer(cases)
     first = mean_terms(trainer, cases)
-    reports = [trainer.step() for _ in range(40)]
+    reports = list(trainer.train(max_steps=40))
     last = mean_terms(trainer, cases)
     assert not any(report.skipped for report in reports)
     assert first.keys() == asdict(AllAtomLossWeights()).keys() - {"bond"}
@@ -153,29 +155,27 @@ def test_a_run_continues_from_a_checkpoint_bit_for_bit(tmp_path: Path) -> None:
     samples = [sample("4cup")]
     dropout = replace(SETTINGS, copies=2, dropout=True)
     whole = make_trainer(samples, passes=dropout)
-    expected = [whole.step() for _ in range(3)]
-    first = make_trainer(samples, passes=dropout)
-    first.step()
-    first.save(tmp_path)
-    second = make_trainer(samples, initial=2, passes=dropout)
-    second.load(tmp_path)
-    assert [second.step() for _ in range(2)] == expected[1:]
+    expected = [step.terms for step in whole.train(max_steps=3)]
+    first = make_trainer(samples, tmp_path, passes=dropout)
+    list(first.train(max_steps=1))
+    other = make_trainer(samples, tmp_path, passes=dropout, seed=2)
+    for name, tensor in first.task.network.state_dict().items():
+        assert torch.equal(other.task.network.state_dict()[name], tensor)
+    second = make_trainer(samples, tmp_path, passes=dropout)
+    assert [step.terms for step in second.train(max_steps=2)] == expected[1:]
     for name in ("values", "average"):
         assert torch.equal(getattr(second.flat, name), getattr(whole.flat, name))
-    for name, buffer in whole.network.named_buffers():  # the embedding of the noise is drawn, not trained
-        assert torch.equal(second.network.get_buffer(name), buffer)
-    assert expected[0].terms["loss"] != expected[1].terms["loss"]
+    assert expected[0] != expected[1]
 
 
 def test_steps_are_those_of_adam_with_clipped_gradients_of_samples() -> None:
     samples = [sample("1lcd"), sample("4cup")]
     trainer = make_trainer(samples, batch=2, clip_norm=0.5, passes=replace(SETTINGS, copies=2))
     twin = make_trainer(samples)
-    network, settings = twin.network, trainer.settings
+    network, settings = twin.task.network, trainer.settings
     parameters = list(trained_parameters(network).values())
     optimizer = torch.optim.Adam(parameters, 3e-3, (settings.beta1, settings.beta2), settings.epsilon)
-    for step in range(2):
-        report = trainer.step()
+    for step, report in enumerate(trainer.train(max_steps=2)):
         gradients, values = [torch.zeros_like(x) for x in parameters], []
         for number in (2 * step, 2 * step + 1):
             case = samples[number % 2]
@@ -192,21 +192,21 @@ def test_steps_are_those_of_adam_with_clipped_gradients_of_samples() -> None:
         optimizer.step()
         assert report.terms["loss"] == pytest.approx(np.mean(values), rel=1e-4)
         assert report.gradient_norm > 0.5
-    for ours, theirs in zip(trained_parameters(trainer.network).values(), parameters, strict=True):
+    for ours, theirs in zip(trained_parameters(trainer.task.network).values(), parameters, strict=True):
         assert torch.allclose(ours, theirs, atol=1e-3)
 
 
 def test_frozen_parameters_and_biases_that_openfold3_lacks_do_not_change() -> None:
     trainer = make_trainer([sample("4cup")], frozen=("diffusion_module.atom_attn_enc.", "aux_heads."))
-    before = {name: x.detach().clone() for name, x in trainer.network.named_parameters()}
-    for _ in range(3):
-        trainer.step()
-    changed = {name for name, x in trainer.network.named_parameters() if not torch.equal(x, before[name])}
+    network = trainer.task.network
+    before = {name: x.detach().clone() for name, x in network.named_parameters()}
+    list(trainer.train(max_steps=3))
+    changed = {name for name, x in network.named_parameters() if not torch.equal(x, before[name])}
     assert any(name.startswith("diffusion_module.atom_attn_dec.") for name in changed)
     assert not any(name.startswith(trainer.settings.frozen) for name in changed)
-    assert changed <= trained_parameters(trainer.network).keys()
+    assert changed <= trained_parameters(network).keys()
     with pytest.raises(ConfigError, match="frozen: no parameter begins with 'msa_modul_'"):
-        make_trainer([], frozen=("msa_modul_",))
+        make_trainer([sample("4cup")], frozen=("msa_modul_",))
 
 
 def test_a_gradient_that_is_not_finite_changes_nothing() -> None:
@@ -214,12 +214,23 @@ def test_a_gradient_that_is_not_finite_changes_nothing() -> None:
     broken = replace(good.inputs, ref_pos=good.inputs.ref_pos * torch.nan)
     trainer = make_trainer([replace(good, inputs=broken)], max_skipped=1)
     values = trainer.flat.values.clone()
-    assert trainer.step().skipped
+    steps = trainer.train()
+    assert next(steps).skipped
     assert torch.equal(trainer.flat.values, values)
     with pytest.raises(TrainingDiverged, match="2 steps in a row"):
-        trainer.step()
+        next(steps)
 
 
 def test_the_learning_rate_rises_and_decays_in_steps() -> None:
-    settings = TrainerSettings(learning_rate=1.0, warmup_steps=10, decay_every=100, decay_factor=0.5)
+    settings = AllAtomSettings(learning_rate=1.0, warmup_steps=10, decay_every=100, decay_factor=0.5)
     assert [settings.rate(step) for step in (0, 4, 9, 99, 100, 250)] == [0.1, 0.5, 1.0, 1.0, 0.5, 0.25]
+
+
+def test_each_process_has_a_share_of_the_samples() -> None:
+    processes = TrainingProcesses(0, 2, torch.device("cpu"))
+    for name, settings in [
+        ("batch", AllAtomSettings(batch=3)),
+        ("validation_samples", AllAtomSettings(batch=2, validation_samples=1)),
+    ]:
+        with pytest.raises(ConfigError, match=f"^{name}: "):
+            AllAtomTask(settings, lambda _: sample("4cup"), processes, lambda _: sample("4cup"))

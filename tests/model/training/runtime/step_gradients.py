@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import torch
 
-from model.training.runtime.settings import Phase, TrainingSettings
-from model.training.trainer import Trainer
+from model.training.runtime.settings import TrainingSettings
+from model.training.runtime.step import StepGradient, StepPlan, Terms
+from model.training.runtime.trainer import Trainer
 
 
 def clipping(settings: TrainingSettings, clip_each: str, clip_norm: float = 0.1) -> TrainingSettings:
@@ -17,14 +18,14 @@ def clipping(settings: TrainingSettings, clip_each: str, clip_norm: float = 0.1)
 def record_gradients(trainer: Trainer) -> list[torch.Tensor]:
     """Make the trainer record the gradient of the mean loss of each of its micro-batches, in float64."""
     recorded: list[torch.Tensor] = []
-    backward = trainer._backward
+    backward = trainer.task.backward
 
-    def record(batch: dict[str, torch.Tensor], phase: Phase, recycles: int) -> dict[str, torch.Tensor]:
+    def record(batch: dict[str, torch.Tensor], plan: StepPlan, gradient: StepGradient) -> Terms:
         trainer.flat.gradients.zero_()
-        terms = backward(batch, phase, recycles)
-        scale = trainer.settings.batch // phase.micro_batch
+        terms = backward(batch, plan, gradient)
+        scale = trainer.settings.batch // plan.phase.micro_batch
         recorded.append(trainer.flat.gradients.double() * scale)
         return terms
 
-    trainer._backward = record  # type: ignore[method-assign, assignment]
+    trainer.task.backward = record  # type: ignore[method-assign, assignment]
     return recorded

@@ -11,12 +11,13 @@ from pathlib import Path
 import pytest
 import torch
 
-import model.training.trainer as trainer_module
+import model.training.alphafold2.task as task_module
 from model.errors import ConfigError
 from model.training.data.data import ChainSet, Split
 from model.training.runtime.processes import TrainingProcesses
 from model.training.runtime.settings import OptimizerSettings, TrainingSettings
-from model.training.trainer import MIN_NORMS, Trainer
+from model.training.runtime.step import MIN_NORMS
+from tests.model.training.runs import chain_trainer
 from tests.model.training.runtime.step_gradients import clipping, record_gradients
 
 CPU = TrainingProcesses(0, 1, torch.device("cpu"))
@@ -40,7 +41,7 @@ def test_gradient_is_the_mean_of_clipped_gradients(
     settings: TrainingSettings, chains: ChainSet, split: Split, micro_batch: int
 ) -> None:
     settings = replace(settings, phases=(replace(settings.phases[0], micro_batch=micro_batch),))
-    whole = Trainer(clipping(settings, "batch"), chains, split, None, CPU)
+    whole = chain_trainer(clipping(settings, "batch"), chains, split, None, CPU)
     gradients = record_gradients(whole)
     list(whole.train(max_steps=1))
     assert len(gradients) == settings.batch // micro_batch
@@ -48,7 +49,7 @@ def test_gradient_is_the_mean_of_clipped_gradients(
     # some are clipped and some are not
     clip_norm = (norms[0] + norms[1]) / 2
     assert norms[0] < 0.99 * clip_norm < clip_norm < 0.99 * norms[1]
-    trainer = Trainer(clipping(settings, "micro_batch", clip_norm), chains, split, None, CPU)
+    trainer = chain_trainer(clipping(settings, "micro_batch", clip_norm), chains, split, None, CPU)
     (report,) = trainer.train(max_steps=1)
     expected = clipped_mean(gradients, clip_norm)
     assert relative_error(trainer.flat.gradients, expected) < 1e-5
@@ -59,10 +60,10 @@ def test_gradient_of_the_batch_is_clipped_by_default(
     settings: TrainingSettings, chains: ChainSet, split: Split
 ) -> None:
     assert OptimizerSettings().clip_each == "batch"
-    whole = Trainer(clipping(settings, "batch", 1e9), chains, split, None, CPU)
+    whole = chain_trainer(clipping(settings, "batch", 1e9), chains, split, None, CPU)
     (report,) = whole.train(max_steps=1)
     clip_norm = 0.5 * report.gradient_norm
-    trainer = Trainer(clipping(settings, "batch", clip_norm), chains, split, None, CPU)
+    trainer = chain_trainer(clipping(settings, "batch", clip_norm), chains, split, None, CPU)
     (clipped_report,) = trainer.train(max_steps=1)
     assert clipped_report.gradient_norm == report.gradient_norm
     assert torch.allclose(trainer.flat.gradients, 0.5 * whole.flat.gradients, rtol=1e-5, atol=0)
@@ -77,17 +78,17 @@ def test_step_is_skipped_if_one_micro_batch_is_a_spike(
     monkeypatch: pytest.MonkeyPatch,
     factor: float,
 ) -> None:
-    trainer = Trainer(clipping(settings, "micro_batch"), chains, split, None, CPU)
+    trainer = chain_trainer(clipping(settings, "micro_batch"), chains, split, None, CPU)
     (report,) = trainer.train(max_steps=1)
-    trainer._norms.extend([report.gradient_norm] * MIN_NORMS)
+    trainer._guard._norms.extend([report.gradient_norm] * MIN_NORMS)
     factors = iter([1.0, factor])
-    loss = trainer_module.total_loss
+    loss = task_module.total_loss
 
     def spoiled(*arguments: object) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         losses, terms = loss(*arguments)  # type: ignore[arg-type]
         return losses * next(factors, 1.0), terms
 
-    monkeypatch.setattr(trainer_module, "total_loss", spoiled)
+    monkeypatch.setattr(task_module, "total_loss", spoiled)
     before = trainer.flat.values.clone()
     (spike,) = trainer.train(max_steps=1)
     assert spike.skipped and torch.equal(trainer.flat.values, before)
@@ -104,16 +105,16 @@ TWO_PROCESSES = """
 import pickle, sys
 import torch
 from model.training.runtime.processes import TrainingProcesses
-from model.training.trainer import Trainer
+from tests.model.training.runs import chain_trainer
 from tests.model.training.runtime.step_gradients import clipping, record_gradients
 with open(sys.argv[1], "rb") as stream:
     settings, chains, split = pickle.load(stream)
 processes = TrainingProcesses.from_environment("cpu")
 torch.set_num_threads(1)
-whole = Trainer(clipping(settings, "batch"), chains, split, None, processes)
+whole = chain_trainer(clipping(settings, "batch"), chains, split, None, processes)
 gradients = record_gradients(whole)
 next(whole.train())
-clipped = Trainer(settings, chains, split, None, processes)
+clipped = chain_trainer(settings, chains, split, None, processes)
 report = next(clipped.train())
 torch.save((gradients, clipped.flat.gradients, clipped.flat.values, report.gradient_norm),
            f"{sys.argv[2]}-{processes.rank}")

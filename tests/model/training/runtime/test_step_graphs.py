@@ -9,7 +9,7 @@ from model.errors import ConfigError
 from model.training.data.data import ChainSet, Split
 from model.training.runtime.processes import TrainingProcesses
 from model.training.runtime.settings import Phase, TrainingSettings
-from model.training.trainer import Trainer
+from tests.model.training.runs import chain_trainer
 
 
 @pytest.mark.gpu
@@ -25,10 +25,10 @@ def test_captured_steps_equal_eager_steps(
     runs = []
     for cuda_graphs in (False, True):
         processes = TrainingProcesses(0, 1, torch.device("cuda", 0))
-        trainer = Trainer(replace(settings, cuda_graphs=cuda_graphs), chains, split, None, processes)
+        trainer = chain_trainer(replace(settings, cuda_graphs=cuda_graphs), chains, split, None, processes)
         reports = list(trainer.train())
         values = [(report.terms, report.gradient_norm) for report in reports]
-        runs.append((values, trainer.flat.values.clone(), trainer._graphs))
+        runs.append((values, trainer.flat.values.clone(), trainer.task._graphs))
     (eager_terms, eager_values, no_graphs), (terms, values, graphs) = runs
     assert no_graphs is None and graphs is not None
     assert len(graphs._graphs) == 2 * (settings.max_recycles + 1)
@@ -37,10 +37,10 @@ def test_captured_steps_equal_eager_steps(
 
 
 def test_cpu_runs_without_graphs(settings: TrainingSettings, chains: ChainSet, split: Split) -> None:
-    trainer = Trainer(
+    trainer = chain_trainer(
         replace(settings, cuda_graphs=True), chains, split, None, TrainingProcesses(0, 1, torch.device("cpu"))
     )
-    assert trainer._graphs is None
+    assert trainer.task._graphs is None
     assert len(list(trainer.train(max_steps=1))) == 1
 
 

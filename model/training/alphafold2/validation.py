@@ -1,7 +1,5 @@
 """Scores of a network on held-out chains."""
 
-from dataclasses import dataclass
-
 import numpy as np
 import torch
 
@@ -13,6 +11,8 @@ from model.training.alphafold2.losses import distogram_loss, lddt_ca
 from model.training.alphafold2.network import NetworkOutput, initial_recycled_batch, run_network
 from model.training.data.sampling import Sampler
 from model.training.runtime.execution import Execution
+from model.training.runtime.processes import TrainingProcesses
+from model.training.runtime.settings import Phase
 
 LONG_RANGE = 24  # smallest sequence separation, in residues
 PASSES = 3  # passes of each prediction
@@ -20,40 +20,28 @@ PASSES = 3  # passes of each prediction
 SCORES = ("distogram", "contact_precision", "lddt_ca", "plddt", "plddt_error")
 
 
-@dataclass(frozen=True)
-class HeldOutSet:
-    """Chains to score under one name."""
-
-    name: str
-    chains: np.ndarray
-
-
 @torch.no_grad()
 def validate(
     network: AlphaFold,
     sampler: Sampler,
-    held_out: HeldOutSet,
-    crop: int,
-    batch: int,
+    held_out: np.ndarray,
+    phase: Phase,
     execution: Execution,
-    device: torch.device,
-    rank: int = 0,
-    num_processes: int = 1,
-) -> torch.Tensor:
-    """Score predictions of the central crops of chains, without dropout.
+    processes: TrainingProcesses,
+) -> dict[str, float]:
+    """Score predictions of the central crops of chains, without dropout; the processes take batches in turn.
 
-    Crops and batches are those of training, so that functions compiled for training are reused. The process
-    `rank` takes the batches `rank`, `rank + num_processes`, ...
+    Crops and batches are those of training, so that functions compiled for training are reused.
 
     Returns:
-        [scores + 1] float64: the sums over this process's chains of the scores in SCORES' order, and the
-        number of chains.
+        The means of the scores in SCORES.
     """
+    device, crop, batch = processes.device, phase.crop, phase.micro_batch
     sums = torch.zeros(len(SCORES) + 1, dtype=torch.float64, device=device)
     dropout = torch.zeros((), device=device)
-    starts = range(0, len(held_out.chains), batch)
-    for start in list(starts)[rank::num_processes]:
-        chains = held_out.chains[start : start + batch]
+    starts = range(0, len(held_out), batch)
+    for start in list(starts)[processes.rank :: processes.count]:
+        chains = held_out[start : start + batch]
         padded = np.full(batch, -1)
         padded[: len(chains)] = chains
         arrays = sampler.held_out_batch(padded, crop)
@@ -65,7 +53,9 @@ def validate(
             recycled = output.recycled
         scores = chain_scores(output, targets)[: len(chains)].double()
         sums += torch.cat([scores.sum(dim=0), scores.new_full((1,), len(chains))])
-    return sums
+    processes.add(sums)
+    *totals, count = sums.tolist()
+    return {name: total / max(count, 1.0) for name, total in zip(SCORES, totals, strict=True)}
 
 
 def chain_scores(output: NetworkOutput, targets: Targets) -> torch.Tensor:

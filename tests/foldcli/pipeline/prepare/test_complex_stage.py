@@ -22,7 +22,7 @@ from foldcli.inputs.targets import (
 from foldcli.outputs.layout import TargetFiles
 from foldcli.outputs.model_files import ModelOrigin
 from foldcli.outputs.target import TargetRun
-from foldcli.pipeline.prepare.complexes import ComplexStage
+from foldcli.pipeline.prepare.complex_stage import ComplexStage
 from foldcli.pipeline.prepare.feature_stage import FeatureStage
 from foldcli.pipeline.runs.dry_run import inspect_target
 from foldcli.pipeline.runs.run import run_targets
