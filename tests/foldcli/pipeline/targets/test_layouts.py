@@ -93,8 +93,8 @@ def test_colabfolds_config_lists_the_first_family_and_the_pairing_of_any(tmp_pat
     assert (config["num_recycles"], config["max_seq"]) == (20, 508)
 
 
-def test_colabfolds_log_has_its_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logger, "level", logging.INFO)
+def test_colabfolds_log_has_its_lines(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, logger="foldcli")
     (tmp_path / "log.txt").write_text("of another shard\n")
     COLABFOLD.begin_run(description(tmp_path, MONOMER))
     single, copy = model("m1", 91.26, ptm=0.8125), model("m2", 40.0, ptm=None, copied_from="1abc_A")
