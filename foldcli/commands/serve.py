@@ -1,5 +1,7 @@
 """`foldcli serve`: keep databases loaded, and search them for other processes."""
 
+import ipaddress
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +12,23 @@ from foldcli.options.command import GroupedCommand, grouped
 from foldcli.options.templates import library_option
 from foldcli.paths import cache_dir, default_feature_cache
 
+# a host or an IPv4 address, or an IPv6 address in brackets; then the port
+_ADDRESS = re.compile(r"([\w.-]+|\[[^\[\]]+\]):(\d{1,5})", re.ASCII)
+
 
 def _parse_address(text: str) -> tuple[str, int]:
     """Return host and port of HOST:PORT; an IPv6 address is in brackets."""
-    host, _, port = text.rpartition(":")
-    if not (host and host.isascii() and port.isascii() and port.isdecimal() and int(port) < 2**16):
-        raise ValueError(f"expected HOST:PORT, got {text!r}")
-    return host.removeprefix("[").removesuffix("]"), int(port)
+    match = _ADDRESS.fullmatch(text)
+    if match is None or int(match[2]) >= 2**16:
+        raise ValueError(f"expected HOST:PORT or [IPV6]:PORT, got {text!r}")
+    host = match[1]
+    if host.startswith("["):
+        host = host[1:-1]
+        try:
+            ipaddress.IPv6Address(host)
+        except ValueError:
+            raise ValueError(f"expected an IPv6 address in the brackets of {text!r}") from None
+    return host, int(match[2])
 
 
 _listening_options = options.combine(

@@ -66,7 +66,8 @@ def chain_query(chain: FastaRecord) -> FastaRecord:
 
 def split_chains(record: JoinedRecord) -> Complex:
     """Split the sequence of a record at each `:` into the chains of a complex."""
-    chains = [FastaRecord("", sequence) for sequence in record.sequence.split(":")]
+    location = record.path, record.line
+    chains = [FastaRecord("", sequence, location=location) for sequence in record.sequence.split(":")]
     return Complex(
         record.id,
         name_chains(record.id, chains),

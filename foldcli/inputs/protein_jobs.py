@@ -43,9 +43,10 @@ def query_from_alignment(
     rows[alignment.letters == query_columns.GAP] = GAP
     distinct = distinct_rows(rows, MAX_MEMBER_IDENTITY)
     if len(distinct) == 1:
-        return FastaRecord(header, sequence)
+        return FastaRecord(header, sequence, location=(alignment.source, None))
     source = f"an alignment of {len(rows):,} rows, {len(distinct):,} of them different"
-    return ProfileRecord(header, sequence, family_profile(distinct, comp_bias_corr, matrix), source)
+    profile = family_profile(distinct, comp_bias_corr, matrix)
+    return ProfileRecord(header, sequence, profile, source, location=(alignment.source, None))
 
 
 def alphafold3_queries(data: bytes, path: str, profile: Profile) -> list[FastaRecord | Complex]:
@@ -81,7 +82,7 @@ def _query(name: str, read: Callable[[], MoleculeJob], profile: Profile) -> Fast
     except OtherContent as error:
         return UnsupportedRecord(header, "", error.reason, str(error.path), error.line)
     records = {
-        polymer.chains: FastaRecord(header, polymer.sequence)
+        polymer.chains: FastaRecord(header, polymer.sequence, location=(job.path, polymer.line or job.line))
         if polymer.alignment is None
         else replace(profile(polymer.alignment), header=header)
         for polymer in polymers

@@ -78,9 +78,11 @@ def _add_components(block: gemmi.cif.Block, structure: Structure) -> None:
         rows.append((item.code, kind, item.name or None, item.formula or None, origin))
     add(block, "_chem_comp", "id type name formula ma_provenance", rows)
     atoms = [
-        (item.code, *atom, ordinal)
+        (item.code, name, element.upper(), charge, ordinal)
         for item in components
-        for ordinal, atom in enumerate(zip(item.names, item.elements, item.charges, strict=True), 1)
+        for ordinal, (name, element, charge) in enumerate(
+            zip(item.names, item.elements, item.charges, strict=True), 1
+        )
     ]
     add(block, "_chem_comp_atom", "comp_id atom_id type_symbol charge pdbx_ordinal", atoms)
     bonds = [

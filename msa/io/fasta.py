@@ -41,6 +41,7 @@ class FastaRecord:
         cyclic: ("A",) if a job file says that the chain is cyclic, else empty.
         templates: templates that a job file gives to the chain (`features.assembly.job.JobTemplate`), in a
             tuple of one; None to search for some, and empty if the file does not say.
+        location: file and 1-based line, for errors; the line is None if the record is a whole file.
     """
 
     header: str
@@ -49,6 +50,7 @@ class FastaRecord:
     seeds: tuple[int, ...] = field(default=(), kw_only=True, compare=False)
     cyclic: tuple[str, ...] = field(default=(), kw_only=True, compare=False)
     templates: tuple[tuple[Any, ...] | None, ...] = field(default=(), kw_only=True, compare=False)
+    location: tuple[str | None, int | None] = field(default=(None, None), kw_only=True, compare=False)
 
     @property
     def id(self) -> str:
@@ -145,7 +147,7 @@ def read_nucleotides(stream: BinaryIO, name: str) -> Iterator[FastaRecord]:
     for header, line, letters in _read_lines(stream, name, letters_of):
         if not letters:
             raise _no_sequence(header, name, line)
-        yield FastaRecord(header, letters.decode().translate(TO_NUCLEOTIDES))
+        yield FastaRecord(header, letters.decode().translate(TO_NUCLEOTIDES), location=(name, line))
 
 
 def read_fasta(path: str | os.PathLike[str]) -> Iterator[FastaRecord]:
@@ -262,7 +264,7 @@ def make_record(header: str, sequence: str, stop_codons: int, name: str, line: i
         header = f"{'_'.join(declared.name.split())} {header}"
     chains = sequence.split(":")
     if len(chains) == 1:
-        return FastaRecord(header, sequence, stop_codons=stop_codons)
+        return FastaRecord(header, sequence, stop_codons=stop_codons, location=(name, line))
     if all(chains):
         content = f"{len(chains)} protein chains"
         return JoinedRecord(header, sequence, content, name, line, stop_codons=stop_codons)

@@ -186,7 +186,7 @@ def _profile_queries(name: str, comp_bias_corr: bool, matrix: str) -> Iterator[F
             frequencies = _frequencies(positions[:, :_SCORES])
             profile = profile_from_frequencies(frequencies, comp_bias_corr, matrix)
             text = clean_header(header.decode("utf-8", "replace"))
-            yield ProfileRecord(text, sequence, profile, f"an entry of {name}")
+            yield ProfileRecord(text, sequence, profile, f"an entry of {name}", location=(name, None))
 
 
 def _read_entry(reader: EntryReader, entry: Entries, table: np.ndarray) -> np.ndarray:

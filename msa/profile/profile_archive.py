@@ -168,4 +168,5 @@ def _read_profile(archive: zipfile.ZipFile, number: int, entry: _Entry, name: st
     if np.any(codes >= len(LETTERS)):
         raise ValueError(f"the profile of {header[:40]!r} has an invalid residue")
     source = f"an earlier search, saved in {name}"
-    return ProfileRecord(header, decode(codes), profile.astype(np.int16), source, entry.of_family)
+    scores = profile.astype(np.int16)
+    return ProfileRecord(header, decode(codes), scores, source, entry.of_family, location=(name, None))

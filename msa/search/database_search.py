@@ -152,13 +152,13 @@ def check_query(query: FastaRecord) -> None:
     """Check that a search can use a query.
 
     Raises:
-        InputError: it has fewer than 2 residues, or is an UnsupportedRecord.
+        InputError: it has fewer than 2 residues, or is an UnsupportedRecord; names file and line if known.
     """
     if isinstance(query, UnsupportedRecord):
         raise query.error()
     if len(query.sequence) < 2:
         count = "1 residue" if query.sequence else "no residues"
-        raise InputError(f"query {query.id!r} has {count}: a search needs at least 2")
+        raise InputError(f"query {query.id!r} has {count}: a search needs at least 2", *query.location)
 
 
 def apply_thresholds(hits: Hits, is_representative: np.ndarray, settings: SearchSettings) -> Hits:

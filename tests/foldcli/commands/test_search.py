@@ -250,7 +250,8 @@ def test_usage_errors_are_refused(folder: Path, arguments: list[str], message: s
     [
         (">q\nMKV1L\n", "q.fasta:2:4: '1' is not a residue letter"),
         (">q\n", "q.fasta:1: no sequence"),
-        (">q\nM\n", "query 'q' has 1 residue: a search needs at least 2"),
+        (">q\nMKV\n>r\nM\n", "q.fasta:3: query 'r' has 1 residue: a search needs at least 2"),
+        (">c\nMKV:M\n", "q.fasta:1: query 'c_B' has 1 residue"),
         ("MKVL\n", "q.fasta:1: not a FASTA file"),
         ("", "q.fasta: empty file"),
         ("\x00\x01\x02\x03", "q.fasta:1: not a FASTA file: binary data"),

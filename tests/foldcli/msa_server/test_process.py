@@ -86,7 +86,7 @@ def test_killed_server_continues_and_clients_may_disappear(
     [
         (["db"], 2, "Give either --socket or --http."),
         (["db", "--socket", "s", "--http", "127.0.0.1:0"], 2, "Give either --socket or --http."),
-        (["db", "--http", "8080"], 2, "expected HOST:PORT, got '8080'"),
+        (["db", "--http", "8080"], 2, "expected HOST:PORT or [IPV6]:PORT, got '8080'"),
         (["db", "--http", "127.0.0.1:99999"], 2, "expected HOST:PORT"),
         (["db", "other", "--socket", "s"], 2, "--socket takes one database."),
         (["db", "--socket", "s", "--max-waiting", "3"], 2, "--max-waiting is for --http."),
@@ -95,6 +95,15 @@ def test_killed_server_continues_and_clients_may_disappear(
         (["db", "--http", "127.0.0.1:0", "--auth", "twice"], 3, "twice:2: 'ada' has a line already"),
         (["db", "--http", "127.0.0.1:0", "--auth", "latin"], 3, "latin:1: not UTF-8"),
         (["db", "--http", f"{'é' * 80}:0"], 2, "expected HOST:PORT"),
+        (["db", "--http", "[::1:80"], 2, "expected HOST:PORT or [IPV6]:PORT, got '[::1:80'"),
+        (["db", "--http", "::1]:80"], 2, "got '::1]:80'"),
+        (["db", "--http", "::1:80"], 2, "got '::1:80'"),
+        (
+            ["db", "--http", "[localhost]:80"],
+            2,
+            "expected an IPv6 address in the brackets of '[localhost]:80'",
+        ),
+        (["db", "--http", "[::1]:0"], 4, "db: no such"),
         (["db", "--http", "127.0.0.1:0"], 4, "db: no such"),
     ],
 )

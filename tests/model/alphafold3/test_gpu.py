@@ -28,21 +28,22 @@ def trunk_on_cpu(name: str) -> TrunkOutput:
     return network(name).trunk(features(name), SeededDraws(0), cycles=2)
 
 
+@pytest.mark.parametrize(
+    ("dtype", "kernels", "limit"),
+    [
+        (torch.float32, "reference", 1e-5),
+        (torch.bfloat16, "reference", 0.02),
+        (torch.bfloat16, "fused", 0.02),
+    ],
+)
 @pytest.mark.parametrize("name", NETWORKS)
-def test_float32_equals_the_cpu(name: str) -> None:
-    gpu, inputs = on_gpu(name, torch.float32, "reference")
+def test_trunk_is_as_close_to_the_cpu_as_its_format_allows(
+    name: str, dtype: torch.dtype, kernels: str, limit: float
+) -> None:
+    gpu, inputs = on_gpu(name, dtype, kernels)
     trunk, expected = gpu.trunk(inputs, SeededDraws(0), cycles=2), trunk_on_cpu(name)
-    assert difference(trunk.pair, expected.pair) < 1e-5
-    assert difference(trunk.single, expected.single) < 1e-5
-
-
-@pytest.mark.parametrize("kernels", ["reference", "fused"])
-@pytest.mark.parametrize("name", NETWORKS)
-def test_bfloat16_is_as_close_to_float32_as_its_format_allows(name: str, kernels: str) -> None:
-    gpu, inputs = on_gpu(name, torch.bfloat16, kernels)
-    trunk, expected = gpu.trunk(inputs, SeededDraws(0), cycles=2), trunk_on_cpu(name)
-    assert difference(trunk.pair, expected.pair) < 0.02
-    assert difference(trunk.single, expected.single) < 0.02
+    assert difference(trunk.pair, expected.pair) < limit
+    assert difference(trunk.single, expected.single) < limit
 
 
 def test_steps_of_a_graph_equal_normal_ones() -> None:

@@ -90,3 +90,6 @@ def test_python_modelcif_reads_and_writes_the_files(
     # what the library writes has the same content
     assert read("again.cif") == [first, *alignments, last]
     assert read("b.cif")[0].endswith(f" {residues**2}")
+    # seven entities in eight chains; the library cannot write residues that have no number
+    golden, aligned, _ = read(str(Path(__file__).parent / "data/all_atom.cif"))
+    assert golden.startswith("7 8 ") and aligned == "C-SC CGSC chain B of 1ABC"

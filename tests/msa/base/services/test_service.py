@@ -254,24 +254,17 @@ def test_close_interrupts_work_which_removes_its_temporary_files(start: Start, t
         written.result(60)
 
 
-def test_exception_that_is_lost_in_a_destructor_is_repeated(
-    start: Start, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("method", "code"), [("end_in_a_destructor", 0), ("abort_when_interrupted", -signal.SIGABRT)]
+)
+def test_interrupt_that_is_lost_or_aborts_the_process_says_nothing(
+    method: str, code: int, start: Start, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     service, ready = start(), tmp_path / "ready"
-    service.request("end_in_a_destructor", str(ready))
+    service.request(method, str(ready))
     wait_until(ready.exists)
     service.close()
-    assert service.process.returncode == 0 and capfd.readouterr().err == ""
-
-
-def test_interrupt_that_aborts_the_process_says_nothing(
-    start: Start, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    service, ready = start(), tmp_path / "ready"
-    service.request("abort_when_interrupted", str(ready))
-    wait_until(ready.exists)
-    service.close()
-    assert service.process.returncode == -signal.SIGABRT and capfd.readouterr().err == ""
+    assert service.process.returncode == code and capfd.readouterr().err == ""
 
 
 def test_process_that_does_not_end_is_killed(
