@@ -39,7 +39,7 @@ from model.training.alphafold3 import network as all_atom_pass
 from model.training.alphafold3 import task as all_atom_task
 from model.training.alphafold3.network import PassSettings
 from model.training.alphafold3.permutation import Crop, Experiment, Molecules
-from model.training.alphafold3.task import AllAtomSample, AllAtomSettings, AllAtomTask
+from model.training.alphafold3.task import AllAtomTask, AllAtomTrainingSample, AllAtomTrainingSettings
 from model.training.data.data import ChainSet, Split, read_split
 from model.training.data.prepare import prepare
 from model.training.runtime.processes import TrainingProcesses
@@ -163,7 +163,7 @@ def measure(
     )
 
 
-def complex_sample(tokens: int, device: str) -> AllAtomSample:
+def complex_sample(tokens: int, device: str) -> AllAtomTrainingSample:
     """Return a made-up protein as dense as real ones; every third residue has two equivalent orders."""
     generator = torch.Generator().manual_seed(0)
     index, count = torch.arange(tokens), ATOMS_PER_TOKEN
@@ -177,7 +177,7 @@ def complex_sample(tokens: int, device: str) -> AllAtomSample:
     orders[1, -2:] = orders[1, -2:].flip(0)
     symmetries = {(0, 0, residue): orders for residue in range(0, tokens, 3)}
     resolved = torch.ones(len(positions), dtype=torch.bool)
-    return AllAtomSample(
+    return AllAtomTrainingSample(
         make_inputs(tokens, ROWS, device),
         Crop(molecules, symmetries),
         Experiment(molecules, positions, resolved),
@@ -253,7 +253,7 @@ class TrainingPeer(Peer):
         architecture.shared.num_recycles, architecture.shared.diffusion.no_samples = 0, self.copies
         return "openfold3, cuEquivariance" if self.cuequivariance else "openfold3, eager"
 
-    def training_batch(self, sample: AllAtomSample, tokens: int) -> dict[str, Any]:
+    def training_batch(self, sample: AllAtomTrainingSample, tokens: int) -> dict[str, Any]:
         """Return features, a structure and the weights of the losses in the first phase of training."""
         positions, weights = sample.experiment.positions, dict.fromkeys(LOSSES, 1.0)
         weights |= dict.fromkeys(("plddt", "pde", "experimentally_resolved"), 1e-4) | {"mse": 4.0, "pae": 0.0}
@@ -277,7 +277,7 @@ class TrainingPeer(Peer):
 def measure_all_atom(arguments: argparse.Namespace, processes: TrainingProcesses) -> dict[int, float]:
     """Print a line for each crop, and return the seconds of a step."""
     passes = PassSettings(copies=arguments.copies, rollout_steps=20, most_cycles=1)
-    settings = AllAtomSettings(learning_rate=1e-5, batch=processes.count, passes=passes)
+    settings = AllAtomTrainingSettings(learning_rate=1e-5, batch=processes.count, passes=passes)
     device = str(processes.device)
     if arguments.gigabytes:
         total = torch.cuda.get_device_properties(device).total_memory

@@ -23,7 +23,7 @@ from model.alphafold3.network import AlphaFold3
 from model.checkpoints.openfold3 import openfold3_tensors, translate
 from model.errors import DataError
 from model.training.alphafold3.permutation import Crop, Experiment, Molecules
-from model.training.alphafold3.task import AllAtomSample, AllAtomTask, NumberedSample
+from model.training.alphafold3.task import AllAtomTask, AllAtomTrainingSample, NumberedSample
 from model.training.runtime.checkpoint import FULL_NAME, load
 from model.training.runtime.parameters import FlatParameters
 from model.training.runtime.processes import TrainingProcesses
@@ -44,9 +44,9 @@ class ComplexSamples:
     ) -> None:
         self._complexes, self._settings, self._processes = complexes, settings, processes
         self._thread = ThreadPoolExecutor(1)
-        self._next: tuple[int, Future[AllAtomSample]] | None = None
+        self._next: tuple[int, Future[AllAtomTrainingSample]] | None = None
 
-    def __call__(self, number: int) -> AllAtomSample:
+    def __call__(self, number: int) -> AllAtomTrainingSample:
         """Return the sample of a number."""
         if self._next is None or self._next[0] != number:
             self._next = number, self._thread.submit(self._make, number)
@@ -55,11 +55,11 @@ class ComplexSamples:
         self._next = following, self._thread.submit(self._make, following)
         return sample
 
-    def _make(self, number: int) -> AllAtomSample:
+    def _make(self, number: int) -> AllAtomTrainingSample:
         settings, device = self._settings, self._processes.device
         drawn = self._complexes.draw(settings.seed, number, settings.crop, settings.crops)
         symmetries = {key: torch.as_tensor(orders) for key, orders in drawn.crop.symmetries.items()}
-        return AllAtomSample(
+        return AllAtomTrainingSample(
             AlphaFold3Inputs.from_arrays(drawn.features, device).for_network(settings.network),
             Crop(_molecules(drawn.crop), symmetries),
             Experiment(

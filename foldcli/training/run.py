@@ -32,7 +32,7 @@ from model.training.data.prepare import SOURCES, prepare
 from model.training.packaging import package_network
 from model.training.runtime.checkpoint import PORTABLE_FOLDER, averaged_arrays, stored_progress
 from model.training.runtime.processes import TrainingProcesses
-from model.training.runtime.settings import RunSettings, TrainingSettings
+from model.training.runtime.settings import TrainingRunSettings, TrainingSettings
 from model.training.runtime.trainer import METRICS, StepReport, Trainer, drop_metrics_after
 from msa.base.atomic import atomic_write
 from msa.base.digests import file_sha256
@@ -215,7 +215,7 @@ def _only_process(run: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def record_settings(run: Path, settings: RunSettings, more: dict[str, Any]) -> None:
+def record_settings(run: Path, settings: TrainingRunSettings, more: dict[str, Any]) -> None:
     """Write RUN/settings.json, and warn of settings that differ from those of the run's earlier steps.
 
     Args:

@@ -1,4 +1,4 @@
-"""The configuration of a training run; the only place that tells the families of networks apart."""
+"""The configuration of a training run, by the family of its network."""
 
 import math
 from dataclasses import asdict, dataclass, field
@@ -9,7 +9,7 @@ from features.training.crops import CropWeights
 from model.alphafold3.config import DEEPMIND
 from model.dataclass_mapping import flat_values
 from model.errors import ConfigError
-from model.training.alphafold3.task import AllAtomSettings
+from model.training.alphafold3.task import AllAtomTrainingSettings
 from model.training.runtime.settings import TrainingSettings, check_seed, read_content, settings_of
 
 _FAMILY = "family"
@@ -29,7 +29,7 @@ _DIVIDED = (
 
 
 @dataclass(frozen=True)
-class AllAtomRunSettings(AllAtomSettings):
+class AllAtomRunSettings(AllAtomTrainingSettings):
     """Settings of a training run of an all-atom network from folders of complexes.
 
     `data` is a folder of `foldcli training-data --molecules`, and `initial_network` "openfold3" for the
@@ -71,7 +71,7 @@ class AllAtomRunSettings(AllAtomSettings):
             raise ConfigError(f"network.name: not a file name: {self.network.name!r}")
 
 
-FAMILIES: dict[str, type[TrainingSettings] | type[AllAtomRunSettings]] = {
+SETTINGS_OF_FAMILY: dict[str, type[TrainingSettings] | type[AllAtomRunSettings]] = {
     "alphafold2": TrainingSettings,
     "openfold3": AllAtomRunSettings,
     "alphafold3": AllAtomRunSettings,
@@ -98,7 +98,7 @@ def read_run_settings(path: Path) -> TrainingSettings | AllAtomRunSettings:
         family = network.get(_FAMILY, family)
         given = {key: value for key, value in network.items() if key != _FAMILY}
         content["network"] = _merge(_NETWORKS.get(str(family), {}), given)
-    if family not in list(FAMILIES):
-        expected = ", ".join(FAMILIES)
+    if family not in list(SETTINGS_OF_FAMILY):
+        expected = ", ".join(SETTINGS_OF_FAMILY)
         raise ConfigError(f"{path}: network.family: expected one of {expected}, got {family!r}")
-    return settings_of(FAMILIES[family], content, path)
+    return settings_of(SETTINGS_OF_FAMILY[family], content, path)

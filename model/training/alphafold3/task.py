@@ -23,12 +23,12 @@ from model.training.alphafold3.permutation import Crop, Experiment, best_targets
 from model.training.alphafold3.targets import AtomTargets
 from model.training.runtime.parameters import FlatParameters
 from model.training.runtime.processes import TrainingProcesses
-from model.training.runtime.settings import OptimizerSettings, RunSettings
+from model.training.runtime.settings import OptimizerSettings, TrainingRunSettings
 from model.training.runtime.step import StepGradient, StepPlan, Terms
 
 
 @dataclass(frozen=True)
-class AllAtomSettings(RunSettings):
+class AllAtomTrainingSettings(TrainingRunSettings):
     """Settings of a training run of an all-atom network; the defaults are OpenFold3's.
 
     Args:
@@ -90,7 +90,7 @@ class AllAtomSettings(RunSettings):
 
 
 @dataclass(frozen=True)
-class AllAtomSample:
+class AllAtomTrainingSample:
     """A crop and its experimental structure.
 
     Args:
@@ -104,8 +104,8 @@ class AllAtomSample:
     experiment: Experiment
 
 
-Draw = Callable[[int], AllAtomSample]
-NumberedSample = tuple[int, AllAtomSample]
+Draw = Callable[[int], AllAtomTrainingSample]
+NumberedSample = tuple[int, AllAtomTrainingSample]
 
 
 class AllAtomTask:
@@ -131,7 +131,7 @@ class AllAtomTask:
 
     def __init__(
         self,
-        settings: AllAtomSettings,
+        settings: AllAtomTrainingSettings,
         draw: Draw,
         processes: TrainingProcesses,
         held_out: Draw | None = None,

@@ -115,7 +115,7 @@ class Phase:
 
 
 @dataclass(frozen=True)
-class RunSettings(ABC):
+class TrainingRunSettings(ABC):
     """Settings of a training run that networks of all kinds have.
 
     Args:
@@ -152,7 +152,7 @@ class RunSettings(ABC):
 
 
 @dataclass(frozen=True)
-class TrainingSettings(RunSettings):
+class TrainingSettings(TrainingRunSettings):
     """Settings of a training run of an AlphaFold2 network.
 
     `initial_network` is the folder of a packaged network, "compact" for the one in the package, or DeepMind's

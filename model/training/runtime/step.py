@@ -15,7 +15,7 @@ import torch
 from model.errors import TrainingDiverged
 from model.training.runtime.parameters import FlatParameters
 from model.training.runtime.processes import TrainingProcesses
-from model.training.runtime.settings import OptimizerSettings, Phase, RunSettings
+from model.training.runtime.settings import OptimizerSettings, Phase, TrainingRunSettings
 
 # keeps the factor of a gradient of zeros finite
 _SMALLEST_NORM = 1e-12
@@ -56,7 +56,9 @@ class StepGradient:
     Only `reduce` waits for the device.
     """
 
-    def __init__(self, flat: FlatParameters, settings: RunSettings, processes: TrainingProcesses) -> None:
+    def __init__(
+        self, flat: FlatParameters, settings: TrainingRunSettings, processes: TrainingProcesses
+    ) -> None:
         self._flat, self._processes, self._batch = flat, processes, settings.batch
         self._clip_norm = settings.adam.clip_norm
         self._clips_micro_batches = settings.adam.clip_each == "micro_batch"

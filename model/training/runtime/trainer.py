@@ -14,7 +14,7 @@ import torch
 from model.training.runtime.checkpoint import Progress, load, save, stored_progress
 from model.training.runtime.parameters import MOMENTS, FlatParameters, adam_step
 from model.training.runtime.processes import TrainingProcesses
-from model.training.runtime.settings import RunSettings
+from model.training.runtime.settings import TrainingRunSettings
 from model.training.runtime.step import GradientGuard, StepGradient, StepPlan, Terms
 from msa.base.atomic import atomic_write, errors_name
 
@@ -31,7 +31,7 @@ class TrainingTask(Protocol[Sample]):
     """
 
     @property
-    def settings(self) -> RunSettings:
+    def settings(self) -> TrainingRunSettings:
         """The settings of the run."""
 
     @property

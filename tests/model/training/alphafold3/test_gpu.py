@@ -24,7 +24,7 @@ from model.training.alphafold3.network import (
 from model.training.alphafold3.noise import SeededTrainingDraws
 from model.training.alphafold3.permutation import Crop, Experiment, Molecules
 from model.training.alphafold3.targets import AtomTargets, centre_atoms
-from model.training.alphafold3.task import AllAtomSample, AllAtomSettings, AllAtomTask
+from model.training.alphafold3.task import AllAtomTask, AllAtomTrainingSample, AllAtomTrainingSettings
 from model.training.runtime.parameters import FlatParameters
 from model.training.runtime.processes import TrainingProcesses
 from model.training.runtime.trainer import Trainer
@@ -119,9 +119,9 @@ def small_trainer(run: Path | None = None) -> Trainer:
         inputs.atom_to_token_index,
     )
     experiment = Experiment(molecules, targets.positions, targets.resolved.bool())
-    sample = AllAtomSample(inputs.to("cuda"), Crop(molecules, {}), experiment)
+    sample = AllAtomTrainingSample(inputs.to("cuda"), Crop(molecules, {}), experiment)
     passes = PassSettings(copies=16, rollout_steps=4, most_cycles=2)
-    settings = AllAtomSettings(network=config, learning_rate=1e-3, warmup_steps=20, passes=passes)
+    settings = AllAtomTrainingSettings(network=config, learning_rate=1e-3, warmup_steps=20, passes=passes)
     processes = TrainingProcesses(0, 1, torch.device("cuda", 0))
     return Trainer(AllAtomTask(settings, lambda number: sample, processes), run, processes, resume=True)
 

@@ -27,7 +27,7 @@ from model.training.alphafold3.network import (
 )
 from model.training.alphafold3.noise import SeededTrainingDraws
 from model.training.alphafold3.permutation import Crop, Experiment, Molecules, best_targets
-from model.training.alphafold3.task import AllAtomSample, AllAtomSettings, AllAtomTask
+from model.training.alphafold3.task import AllAtomTask, AllAtomTrainingSample, AllAtomTrainingSettings
 from model.training.runtime.processes import TrainingProcesses
 from model.training.runtime.trainer import Trainer
 from tests.networks import tiny_all_atom
@@ -44,7 +44,7 @@ def molecules(table: MoleculeTable) -> Molecules:
 
 
 @cache
-def sample(name: str) -> AllAtomSample:
+def sample(name: str) -> AllAtomTrainingSample:
     """Return a crop of an entry with its experimental structure."""
     known = read_complex(ENTRIES / f"{name}.cif.gz")
     whole = build_sample(known.job, InputSettings(templates=1))
@@ -53,7 +53,7 @@ def sample(name: str) -> AllAtomSample:
     tokens = choose_tokens(places, TOKENS, CropKind.INTERFACE, np.random.default_rng(1))
     cropped = table.crop(tokens)
     symmetries = {key: torch.as_tensor(x) for key, x in cropped.symmetries.items()}
-    return AllAtomSample(
+    return AllAtomTrainingSample(
         AlphaFold3Inputs.from_arrays(crop_features(whole.features, tokens)),
         Crop(molecules(cropped), symmetries),
         Experiment(molecules(table), torch.as_tensor(known.positions), torch.as_tensor(known.resolved)),
@@ -83,7 +83,7 @@ def test_blocks_start_without_effect() -> None:
     assert torch.equal(updated[1], pair)
 
 
-def make_trainer(samples: list[AllAtomSample], run: Path | None = None, **changes: object) -> Trainer:
+def make_trainer(samples: list[AllAtomTrainingSample], run: Path | None = None, **changes: object) -> Trainer:
     """Return a run that takes the samples in turn.
 
     Args:
@@ -92,7 +92,7 @@ def make_trainer(samples: list[AllAtomSample], run: Path | None = None, **change
         changes: settings of the run.
     """
     weights = replace(AllAtomLossWeights(), distogram=0.3, plddt=0.01, pae=0.01, pde=0.01, resolved=0.01)
-    settings = AllAtomSettings(
+    settings = AllAtomTrainingSettings(
         network=tiny_all_atom(), learning_rate=3e-3, warmup_steps=1, losses=weights, passes=SETTINGS
     )
     processes = TrainingProcesses(0, 1, torch.device("cpu"))
@@ -101,7 +101,7 @@ def make_trainer(samples: list[AllAtomSample], run: Path | None = None, **change
 
 
 def losses(
-    network: AlphaFold3, case: AllAtomSample, seed: int, settings: AllAtomSettings
+    network: AlphaFold3, case: AllAtomTrainingSample, seed: int, settings: AllAtomTrainingSettings
 ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     """Return the total loss of a pass whose random numbers depend on the seed, and its terms."""
     output, targets = run_pass(
@@ -115,7 +115,7 @@ def losses(
 
 
 @torch.no_grad()
-def mean_terms(trainer: Trainer, cases: list[AllAtomSample]) -> dict[str, float]:
+def mean_terms(trainer: Trainer, cases: list[AllAtomTrainingSample]) -> dict[str, float]:
     """Return the mean of each loss over samples and noise that training does not use."""
     passes = replace(SETTINGS, copies=32)
     settings = replace(trainer.settings, passes=passes)
@@ -222,15 +222,15 @@ def test_a_gradient_that_is_not_finite_changes_nothing() -> None:
 
 
 def test_the_learning_rate_rises_and_decays_in_steps() -> None:
-    settings = AllAtomSettings(learning_rate=1.0, warmup_steps=10, decay_every=100, decay_factor=0.5)
+    settings = AllAtomTrainingSettings(learning_rate=1.0, warmup_steps=10, decay_every=100, decay_factor=0.5)
     assert [settings.rate(step) for step in (0, 4, 9, 99, 100, 250)] == [0.1, 0.5, 1.0, 1.0, 0.5, 0.25]
 
 
 def test_each_process_has_a_share_of_the_samples() -> None:
     processes = TrainingProcesses(0, 2, torch.device("cpu"))
     for name, settings in [
-        ("batch", AllAtomSettings(batch=3)),
-        ("validation_samples", AllAtomSettings(batch=2, validation_samples=1)),
+        ("batch", AllAtomTrainingSettings(batch=3)),
+        ("validation_samples", AllAtomTrainingSettings(batch=2, validation_samples=1)),
     ]:
         with pytest.raises(ConfigError, match=f"^{name}: "):
             AllAtomTask(settings, lambda _: sample("4cup"), processes, lambda _: sample("4cup"))
