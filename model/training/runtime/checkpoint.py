@@ -52,12 +52,16 @@ class Progress:
         samples: training samples used.
         seconds: time spent in training, over all sessions.
         moments_from: step at which Adam's moments last started from zero.
+        norms: norms of the last gradients, with which `GradientGuard` compares the next one.
+        skipped: number of steps that were skipped in a row.
     """
 
     step: int = 0
     samples: int = 0
     seconds: float = 0.0
     moments_from: int = 0
+    norms: tuple[float, ...] = ()
+    skipped: int = 0
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ by kernel launches.
 import math
 import statistics
 from collections import Counter, deque
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -121,13 +121,36 @@ class StepGradient:
 
 
 class GradientGuard:
-    """The decision to skip steps whose gradient is not finite or a spike."""
+    """The decision to skip steps whose gradient is not finite or a spike.
 
-    def __init__(self, options: OptimizerSettings) -> None:
+    Args:
+        options: settings of the optimiser.
+        norms: norms of the last gradients of a continued run.
+        skipped: number of steps that were skipped in a row.
+        phase: phase of these steps.
+    """
+
+    def __init__(
+        self,
+        options: OptimizerSettings,
+        norms: Sequence[float] = (),
+        skipped: int = 0,
+        phase: Phase | None = None,
+    ) -> None:
         self._options = options
-        self._norms: deque[float] = deque(maxlen=RECENT_NORMS)
-        self._phase: Phase | None = None
-        self._skipped = 0
+        self._norms = deque(norms, maxlen=RECENT_NORMS)
+        self._phase = phase
+        self._skipped = skipped
+
+    @property
+    def norms(self) -> tuple[float, ...]:
+        """The norms that the next one is compared with, oldest first."""
+        return tuple(self._norms)
+
+    @property
+    def skipped(self) -> int:
+        """Number of steps that were skipped in a row."""
+        return self._skipped
 
     def skips(self, norm: float, step: int, phase: Phase | None) -> bool:
         """Return whether a step is skipped because of the norm of its gradient.

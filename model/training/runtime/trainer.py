@@ -135,7 +135,7 @@ class Trainer(Generic[Sample]):
             Progress() if stored is None else load(stored, self.flat, self.moments, self.settings.network)
         )
         self._gradient = StepGradient(self.flat, self.settings, processes)
-        self._guard = GradientGuard(self.settings.adam)
+        self._guard = self._restored_guard()
         self._state_lock = Lock()  # held while parameters and progress change, or are written
         self._saved_step = self.progress.step
         self._stop = self._is_late = False
@@ -199,7 +199,13 @@ class Trainer(Generic[Sample]):
             if not skipped:
                 adam_step(self.flat, self.moments, rate, step + 1 - progress.moments_from, settings.adam)
                 self.flat.update_average(settings.adam.ema_decay, step + 1)
-            self.progress = replace(progress, step=step + 1, samples=progress.samples + settings.batch)
+            self.progress = replace(
+                progress,
+                step=step + 1,
+                samples=progress.samples + settings.batch,
+                norms=self._guard.norms,
+                skipped=self._guard.skipped,
+            )
         count = self.processes.count
         means = self.processes.sum({name: float(value) / count for name, value in sums.items()})
         seconds = time.monotonic() - begin
@@ -215,6 +221,12 @@ class Trainer(Generic[Sample]):
             samples_per_second=settings.batch / seconds,
             recycles=plan.recycles,
         )
+
+    def _restored_guard(self) -> GradientGuard:
+        """Return the guard as the last step of the checkpoint has left it."""
+        progress = self.progress
+        phase = self.task.start_step(progress.step - 1).phase if progress.step else None
+        return GradientGuard(self.settings.adam, progress.norms, progress.skipped, phase)
 
     def _validate(self) -> Scores | None:
         """Score the averaged parameters; return and write the scores, or None without held-out sets."""

@@ -27,6 +27,7 @@ from model.training.runtime.settings import (
     Phase,
     TrainingSettings,
 )
+from model.training.runtime.step import MIN_NORMS
 from model.training.runtime.trainer import METRICS, drop_metrics_after
 from tests.model.training.runs import chain_trainer
 from tests.networks import write_packaged_network
@@ -57,6 +58,25 @@ def test_interrupted_run_continues_bit_for_bit(
     }
     kinds = [json.loads(line)["kind"] for line in (tmp_path / METRICS).read_text().splitlines()]
     assert kinds == ["step"] * 4 + ["validation"] + ["step"] * 2
+
+
+@pytest.mark.parametrize("next_phase", [False, True])
+def test_continued_run_skips_the_spikes_of_the_whole_run(
+    settings: TrainingSettings, chains: ChainSet, split: Split, tmp_path: Path, next_phase: bool
+) -> None:
+    """A spike after the checkpoint is compared with norms from before it, unless a phase has ended."""
+    steps = MIN_NORMS + 2
+    phases = [Phase(steps=steps, crop=8, micro_batch=1), Phase(steps=2, crop=8, micro_batch=1)]
+    settings = replace(settings, batch=1, phases=tuple(phases), max_recycles=0, validate_every=0)
+    first = chain_trainer(settings, chains, split, tmp_path, CPU)
+    assert not any(report.skipped for report in first.train(max_steps=steps if next_phase else MIN_NORMS))
+    spiky = replace(settings, optimizer=replace(settings.optimizer, spike_factor=1e-6))
+    second = chain_trainer(spiky, chains, split, tmp_path, CPU, resume=True)
+    assert [report.skipped for report in second.train(max_steps=1)] == [not next_phase]
+    assert second.progress.norms[:-1] == (() if next_phase else first.progress.norms[:-1])
+    assert (len(second.progress.norms), second.progress.skipped) == ((1, 0) if next_phase else (MIN_NORMS, 1))
+    third = chain_trainer(spiky, chains, split, tmp_path, CPU, resume=True)
+    assert third.progress == second.progress
 
 
 def test_metrics_after_a_step_are_removed(tmp_path: Path) -> None:
