@@ -37,7 +37,7 @@ def package_network(
     stored = read_portable_manifest(checkpoint)
     progress, config = stored.progress, stored.config
     phases = trained_phases(settings, progress.step)
-    arrays = averaged_arrays(checkpoint)
+    arrays = averaged_arrays(checkpoint, stored)
     if config.predicted_aligned_error and not any(phase.losses.predicted_aligned_error for phase in phases):
         config = replace(config, predicted_aligned_error=False)
         arrays = {key: arrays[key] for key in expected_shapes(config)}

@@ -10,6 +10,7 @@ they start from zero, and the learning rate rises again over some steps.
 """
 
 import contextlib
+import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -17,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import safetensors.torch
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file
 
 from model.alphafold2.modules.config import ModelConfig
 from model.alphafold2.network import AlphaFold
@@ -29,7 +30,7 @@ from model.dataclass_mapping import from_mapping
 from model.errors import ConfigError, DataError
 from model.training.runtime.parameters import MOMENTS, FlatParameters
 from model.training.runtime.settings import Architecture
-from msa.base.atomic import replaced_file
+from msa.base.atomic import atomic_write, remove_temporary_files, replaced_file
 from msa.base.json_files import read_json
 
 FULL_NAME = "checkpoint.safetensors"
@@ -64,12 +65,16 @@ class Progress:
     skipped: int = 0
 
 
-@dataclass(frozen=True)
-class PartCounts:
-    """The numbers of the files of a portable checkpoint."""
+# SHA-256 of each file or, in older checkpoints, their number
+Parts = int | tuple[str, ...]
 
-    average: int
-    offset: int
+
+@dataclass(frozen=True)
+class PortableParts:
+    """The files of a portable checkpoint."""
+
+    average: Parts
+    offset: Parts
 
 
 @dataclass(frozen=True)
@@ -78,7 +83,7 @@ class PortableManifest:
 
     config: ModelConfig
     progress: Progress
-    parts: PartCounts
+    parts: PortableParts
 
 
 def save(
@@ -139,18 +144,25 @@ def _open_full(run: Path) -> Iterator[Any]:
 def save_portable_checkpoint(
     folder: Path, flat: FlatParameters, config: ModelConfig, progress: Progress
 ) -> None:
-    """Write a portable checkpoint: a manifest, and parts `average-I` and `offset-I.safetensors`."""
+    """Write a portable checkpoint: parts `average-I-SHA256` and `offset-I-SHA256`, then a manifest.
+
+    The folder holds the older checkpoint until the manifest is replaced.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    for old in folder.glob("*.safetensors"):
-        old.unlink()
     average = flat.pack(flat.average).to(torch.bfloat16).cpu()
     offset = flat.pack(flat.values).cpu() - average.float()
     codes, scales = _quantize(offset)
-    count = _save_parts(folder, "average", average)
-    parts = PartCounts(count, _save_parts(folder, "offset", codes, scales))
+    average_parts = _save_parts(folder, "average", average)
+    offset_parts = _save_parts(folder, "offset", codes, scales)
+    parts = PortableParts(average_parts, offset_parts)
     manifest = asdict(PortableManifest(config, progress, parts))
     with replaced_file(folder / MANIFEST) as path:
         path.write_text(json.dumps(manifest, indent=1))
+    remove_temporary_files(folder)
+    kept = {*_part_names("average", average_parts), *_part_names("offset", offset_parts)}
+    for old in folder.glob("*.safetensors"):
+        if old.name not in kept:
+            old.unlink()
 
 
 def load_portable_checkpoint(folder: Path, flat: FlatParameters, config: Architecture) -> Progress:
@@ -165,7 +177,7 @@ def load_portable_checkpoint(folder: Path, flat: FlatParameters, config: Archite
     average = _load_parts(folder, "average", manifest.parts.average, flat)["values"].float()
     flat.unpack(average, flat.average)
     values = average
-    if (folder / "offset-0.safetensors").exists():
+    if any(folder.glob("offset-*.safetensors")):
         parts = _load_parts(folder, "offset", manifest.parts.offset, flat)
         values = average + _dequantize(parts["values"], parts["scales"])
     flat.unpack(values, flat.values)
@@ -198,13 +210,13 @@ def stored_progress(run: Path) -> Progress:
     return read_portable_manifest(portable).progress if (portable / MANIFEST).exists() else Progress()
 
 
-def averaged_arrays(folder: Path) -> dict[str, np.ndarray]:
+def averaged_arrays(folder: Path, manifest: PortableManifest | None = None) -> dict[str, np.ndarray]:
     """Return the averaged parameters of a portable checkpoint by DeepMind's names, float32.
 
     Raises:
-        DataError: a part is missing or damaged.
+        DataError: a part is missing or damaged, or the manifest, if it is given, is not that of the folder.
     """
-    manifest = read_portable_manifest(folder)
+    manifest = manifest or read_portable_manifest(folder)
     network = AlphaFold(manifest.config)
     flat = FlatParameters(network, torch.device("cpu"))
     flat.unpack(_load_parts(folder, "average", manifest.parts.average, flat)["values"], flat.values)
@@ -234,30 +246,45 @@ def _dequantize(codes: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
     return codes.float() * scales.float().repeat_interleave(SCALE_BLOCK)[: len(codes)]
 
 
-def _save_parts(folder: Path, name: str, values: torch.Tensor, scales: torch.Tensor | None = None) -> int:
-    """Write a vector, with its scales, in files of bounded size; return the number of files."""
+def _save_parts(
+    folder: Path, name: str, values: torch.Tensor, scales: torch.Tensor | None = None
+) -> tuple[str, ...]:
+    """Write a vector, with its scales, in files of bounded size; return their SHA-256."""
     per_part = MAX_PART_BYTES // values.element_size() // SCALE_BLOCK * SCALE_BLOCK
-    starts = range(0, len(values), per_part)
-    for index, start in enumerate(starts):
-        tensors: dict[str, Any] = {"values": values[start : start + per_part].clone()}
+    digests: list[str] = []
+    for start in range(0, len(values), per_part):
+        tensors = {"values": values[start : start + per_part].clone()}
         if scales is not None:
             tensors["scales"] = scales[start // SCALE_BLOCK : -(-(start + per_part) // SCALE_BLOCK)].clone()
-        write_tensors(folder / f"{name}-{index}.safetensors", tensors)
-    return len(starts)
+        content = safetensors.torch.save(tensors)
+        digests.append(hashlib.sha256(content).hexdigest())
+        with atomic_write(folder / _part_names(name, tuple(digests))[-1], "wb") as stream:
+            stream.write(content)
+    return tuple(digests)
 
 
-def _load_parts(folder: Path, name: str, count: int, flat: FlatParameters) -> dict[str, torch.Tensor]:
+def _part_names(name: str, parts: Parts) -> list[str]:
+    """Return the names of the files of a vector; those of older checkpoints have no digest."""
+    if isinstance(parts, int):
+        return [f"{name}-{index}.safetensors" for index in range(parts)]
+    return [f"{name}-{index}-{digest[:16]}.safetensors" for index, digest in enumerate(parts)]
+
+
+def _load_parts(folder: Path, name: str, parts: Parts, flat: FlatParameters) -> dict[str, torch.Tensor]:
     """Read a vector of all parameters, with its scales; see `_save_parts`."""
-    parts = []
-    for index in range(count):
-        path = folder / f"{name}-{index}.safetensors"
+    tensors = []
+    for index, file in enumerate(_part_names(name, parts)):
+        path = folder / file
         try:
-            parts.append(load_file(path))
+            content = path.read_bytes()
+            if not isinstance(parts, int) and hashlib.sha256(content).hexdigest() != parts[index]:
+                raise DataError(f"{path}: damaged checkpoint (another SHA-256 than in {MANIFEST})")
+            tensors.append(safetensors.torch.load(content))
         except FileNotFoundError:
             raise DataError(f"{path}: missing part of a portable checkpoint") from None
         except SafetensorError as error:
             raise DataError(f"{path}: damaged checkpoint ({error})") from error
-    values = {key: torch.cat([part[key] for part in parts]) for key in parts[0]}
+    values = {key: torch.cat([part[key] for part in tensors]) for key in tensors[0]}
     if len(values["values"]) != flat.num_parameters:
         raise DataError(f"{folder}: its parts {name}-* are of different checkpoints")
     return values

@@ -19,7 +19,15 @@ from model.errors import ConfigError, DataError
 from model.training.alphafold2.task import ChainTask
 from model.training.data.data import ChainSet, Split
 from model.training.data.sampling import TrainingSampleSettings
-from model.training.runtime.checkpoint import FULL_NAME, PORTABLE_FOLDER, averaged_arrays, stored_progress
+from model.training.runtime import checkpoint
+from model.training.runtime.checkpoint import (
+    FULL_NAME,
+    PORTABLE_FOLDER,
+    averaged_arrays,
+    read_portable_manifest,
+    save_portable_checkpoint,
+    stored_progress,
+)
 from model.training.runtime.initialization import copy_trained
 from model.training.runtime.processes import TrainingProcesses
 from model.training.runtime.settings import (
@@ -134,23 +142,73 @@ def test_damaged_portable_checkpoint_is_named(
     list(chain_trainer(settings, chains, split, tmp_path, CPU).train(max_steps=1))
     (tmp_path / FULL_NAME).unlink()
     folder = tmp_path / PORTABLE_FOLDER
-    part, manifest = folder / "average-0.safetensors", folder / "manifest.json"
+    (part,), manifest = folder.glob("average-0-*"), folder / "manifest.json"
     whole, other = part.read_bytes(), safetensors.numpy.save({"values": np.zeros(3, np.float32)})
-    cases = ((whole[:100], "damaged"), (whole[:-1], "damaged"), (other, "different checkpoints"))
-    for content, problem in cases:
+    for content in (whole[:100], whole[:-1], other):
         part.write_bytes(content)
-        with pytest.raises(DataError, match=problem):
+        with pytest.raises(DataError, match="damaged checkpoint"):
             averaged_arrays(folder)
-        with pytest.raises(DataError, match=problem):
+        with pytest.raises(DataError, match="damaged checkpoint"):
             chain_trainer(settings, chains, split, tmp_path, CPU, resume=True)
     part.unlink()
-    with pytest.raises(DataError, match=r"average-0\.safetensors: missing part"):
+    with pytest.raises(DataError, match=r"average-0-.*\.safetensors: missing part"):
         averaged_arrays(folder)
     for text in ("{", "{}", "[]", '{"config": {}, "progress": {}, "parts": {"average": "x", "offset": 1}}'):
         manifest.write_text(text)
         for read in (lambda: averaged_arrays(folder), lambda: stored_progress(tmp_path)):
             with pytest.raises(DataError, match=r"manifest\.json: damaged checkpoint"):
                 read()
+
+
+def test_portable_checkpoint_survives_a_stop_between_its_parts(
+    settings: TrainingSettings, chains: ChainSet, split: Split, tmp_path: Path
+) -> None:
+    trainer = chain_trainer(settings, chains, split, tmp_path, CPU)
+    list(trainer.train(max_steps=1))
+    newer = tmp_path / PORTABLE_FOLDER
+    folder = Path(shutil.copytree(newer, tmp_path / "older"))
+    manifest, before = read_portable_manifest(folder), averaged_arrays(folder)
+    list(trainer.train(max_steps=1))
+    # the write of this part fails after those of the average
+    (obstacle,) = (folder / path.name for path in newer.glob("offset-0-*"))
+    obstacle.mkdir()
+    with pytest.raises(OSError, match=r"offset-0-"):
+        save_portable_checkpoint(folder, trainer.flat, settings.network, trainer.progress)
+    obstacle.rmdir()
+    (folder / ".average-0.tmp").touch()  # of a killed process
+    assert read_portable_manifest(folder).progress.step == 1
+    assert all(np.array_equal(before[name], values) for name, values in averaged_arrays(folder).items())
+    save_portable_checkpoint(folder, trainer.flat, settings.network, trainer.progress)
+    assert {path.name for path in folder.iterdir()} == {path.name for path in newer.iterdir()}
+    with pytest.raises(DataError, match="missing part"):
+        averaged_arrays(folder, manifest)
+
+
+def test_incomplete_and_older_portable_checkpoints(
+    settings: TrainingSettings,
+    chains: ChainSet,
+    split: Split,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(checkpoint, "MAX_PART_BYTES", 2**14)
+    list(chain_trainer(settings, chains, split, tmp_path, CPU).train(max_steps=1))
+    (tmp_path / FULL_NAME).unlink()
+    folder = tmp_path / PORTABLE_FOLDER
+    values = chain_trainer(settings, chains, split, tmp_path, CPU, resume=True).flat.values
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["parts"] = {name: len(digests) for name, digests in manifest["parts"].items()}
+    assert min(manifest["parts"].values()) > 1
+    for name in ("norms", "skipped"):
+        del manifest["progress"][name]
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    for path in folder.glob("*.safetensors"):
+        path.rename(folder / f"{path.name.rpartition('-')[0]}.safetensors")
+    older = chain_trainer(settings, chains, split, tmp_path, CPU, resume=True)
+    assert torch.equal(older.flat.values, values) and older.progress.norms == ()
+    (folder / "offset-0.safetensors").unlink()
+    with pytest.raises(DataError, match=r"offset-0\.safetensors: missing part"):
+        chain_trainer(settings, chains, split, tmp_path, CPU, resume=True)
 
 
 @pytest.mark.parametrize("with_error_head", [True, False])
