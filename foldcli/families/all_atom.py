@@ -17,7 +17,7 @@ from features.assembly.job_json import job_to_json
 from foldcli.families.base import Draw, Family, refuse_options
 from foldcli.families.protocols import AlignmentIdentity, DeviceMemory, FeatureServices, Network
 from foldcli.families.reporting import Estimate, InstalledParameters, ParametersFinding, PlanHeading
-from foldcli.families.settings import Job, JobSettings, NetworkOptions
+from foldcli.families.settings import AllAtomSettings, Job, JobSettings, NetworkOptions
 from foldcli.inputs.molecules.prepared import Preparation, PreparedJob, find_prepared_targets
 from foldcli.inputs.queries import QuerySources
 from foldcli.inputs.screen import Background, find_screen_targets
@@ -96,35 +96,6 @@ class AllAtomSource:
     def tags(self, seed: int) -> tuple[str, ...]:
         """Return one tag for each structure; see `foldcli.families.settings.Source`."""
         return tuple(f"{self.label}_seed_{seed:03d}_sample_{sample}" for sample in range(self.samples))
-
-
-@dataclass(frozen=True, kw_only=True)
-class AllAtomSettings(JobSettings):
-    """The settings of all-atom networks; the defaults are OpenFold3's.
-
-    Args:
-        num_recycles: number of cycles of the trunk after the first one.
-        dropout: the network drops updates as in its training.
-    """
-
-    num_recycles: int = 3
-    num_steps: int = 200
-    num_samples: int = 5
-    dropout: bool = False
-
-    @property
-    def num_passes(self) -> int:
-        """Cycles and denoising steps."""
-        return self.num_recycles + 1 + self.num_steps
-
-    def identity(self) -> dict[str, Any]:
-        """Return the values that every prediction depends on; a sample does not depend on their number."""
-        return {
-            "num_recycle": self.num_recycles,
-            "num_diffusion_steps": self.num_steps,
-            "precision": self.precision,
-            "kernels": self.kernels,
-        } | ({"dropout": True} if self.dropout else {})
 
 
 class AllAtom(

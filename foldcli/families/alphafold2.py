@@ -16,8 +16,15 @@ from features.alphafold2.sampling import SamplingSettings, mask_columns, sample_
 from features.cache.entry import read_entry
 from features.chemistry.residues import check_foldable
 from features.complexes.features import complex_features
-from foldcli.families.base import Draw, Family, SampleT
-from foldcli.families.protocols import AlignmentIdentity, DeviceMemory, FeatureServices, Network, Templates
+from foldcli.families.base import Draw, Family
+from foldcli.families.protocols import (
+    AlignmentIdentity,
+    DeviceMemory,
+    FeatureServices,
+    Network,
+    SampleT,
+    Templates,
+)
 from foldcli.families.reporting import Estimate, InstalledParameters, ParametersFinding, PlanHeading
 from foldcli.families.settings import Job, NetworkOptions, PredictSettings
 from foldcli.fingerprints import fingerprint

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -42,6 +42,8 @@ from model.refinement.refine import refine
 from msa.alignments.files import parse_alignment
 from msa.base.network_inputs import MONOMER
 
+# the features of a chain or a complex by name, as their kinds sample them
+AlphaFold2Job: TypeAlias = NetworkJob[dict[str, np.ndarray], PredictSettings]
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 # after memory has run out, chunks are this many times smaller
 CHUNK_REDUCTION = 8
@@ -68,11 +70,11 @@ class AlphaFold2Network:
     """
 
     model: AlphaFold
-    own_settings: Callable[[Any], PredictSettings]
-    predict_together: "Callable[[AlphaFold2Network, NetworkJob], Prediction] | None" = None
+    own_settings: Callable[[PredictSettings], PredictSettings]
+    predict_together: "Callable[[AlphaFold2Network, AlphaFold2Job], Prediction] | None" = None
     _started: bool = False
 
-    def start(self, work: NetworkJob, memory: DeviceMemory) -> Callable[[], tuple[Prediction, ...]]:
+    def start(self, work: AlphaFold2Job, memory: DeviceMemory) -> Callable[[], tuple[Prediction, ...]]:
         """Start a job within the available memory; see `start_within`. Several ranks also finish it."""
         if self.predict_together is not None:
             prediction = self.predict_together(self, work)
@@ -87,12 +89,11 @@ class AlphaFold2Network:
         """Return the network as one of several ranks; see `SharedNetwork`."""
         return replace(self, model=ParallelAlphaFold(self.model, group), predict_together=predict_together)
 
-    def arrays(self, sample: Any) -> dict[str, np.ndarray]:
+    def arrays(self, sample: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return the sample, which has nothing else."""
-        features: dict[str, np.ndarray] = sample
-        return features
+        return sample
 
-    def plan_parts(self, work: NetworkJob, memory: DeviceMemory) -> PartsPlan:
+    def plan_parts(self, work: AlphaFold2Job, memory: DeviceMemory) -> PartsPlan:
         """Return the chunk size of the passes, and 1 if CUDA graphs fit; see `SharedNetwork`."""
         plan = plan_passes(memory, self.model, work.sample)
         if plan is None:
@@ -104,7 +105,7 @@ class AlphaFold2Network:
             not refused,
         )
 
-    def predict(self, work: NetworkJob, parts: Sequence[int]) -> Prediction:
+    def predict(self, work: AlphaFold2Job, parts: Sequence[int]) -> Prediction:
         """Run the passes of a job, without refinement; see `SharedNetwork`."""
         chunk_elements, graphs_fit = parts
         assert isinstance(self.model, ParallelAlphaFold)
@@ -117,7 +118,7 @@ class AlphaFold2Network:
             if (error := trunk.release_graphs()) and trunk.group.rank == 0:
                 logger.warning("no CUDA graphs, so several GPUs are slower: %s", error.splitlines()[0])
 
-    def recycling(self, work: NetworkJob) -> RecyclingSettings:
+    def recycling(self, work: AlphaFold2Job) -> RecyclingSettings:
         """Return the settings of a job's recycling."""
         settings = self.own_settings(work.settings)
         return RecyclingSettings(
@@ -128,7 +129,7 @@ class AlphaFold2Network:
             settings.dropout,
         )
 
-    def refined(self, prediction: Prediction, settings: Any) -> Prediction:
+    def refined(self, prediction: Prediction, settings: PredictSettings) -> Prediction:
         """Return a prediction with regular bonds, if the settings request that."""
         if not settings.refine:
             return prediction
@@ -239,7 +240,7 @@ def _log_first_block(network: AlphaFold) -> None:
     handle = network.evoformer.extra_msa_stack[0].register_forward_hook(log)
 
 
-def warm_up_sample(residues: int, is_multimer: bool) -> Any:
+def warm_up_sample(residues: int, is_multimer: bool) -> dict[str, np.ndarray]:
     """Return the network's features of a protein of alanine without relatives, for two passes.
 
     Values do not matter to the preparation. For networks that do not sample rows themselves, this therefore

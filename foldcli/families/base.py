@@ -29,8 +29,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypeVar
 
 from features.templates.library.settings import TemplateSettings
 from foldcli.errors import OptionError
-from foldcli.families.protocols import AlignmentIdentity, DeviceMemory, FeatureServices, Network
-from foldcli.families.reporting import Reporting, SettingsT, SourceT, TargetT
+from foldcli.families.protocols import (
+    AlignmentIdentity,
+    DeviceMemory,
+    FeatureServices,
+    Network,
+    SampleT,
+    SettingsT,
+)
+from foldcli.families.reporting import Reporting, SourceT, TargetT
 from foldcli.families.settings import Job, NetworkOptions
 from foldcli.inputs.queries import QuerySources
 from foldcli.inputs.screen import Background
@@ -45,7 +52,6 @@ if TYPE_CHECKING:
     from foldcli.inputs.failures import Failures
 
 InputsT = TypeVar("InputsT")
-SampleT = TypeVar("SampleT")
 # draws a sample in another process; None to draw it here
 Draw: TypeAlias = Callable[..., SampleT] | None
 

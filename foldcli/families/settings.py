@@ -246,6 +246,35 @@ class PredictSettings(JobSettings):
         }
 
 
+@dataclass(frozen=True, kw_only=True)
+class AllAtomSettings(JobSettings):
+    """The settings of all-atom networks; the defaults are OpenFold3's.
+
+    Args:
+        num_recycles: number of cycles of the trunk after the first one.
+        dropout: the network drops updates as in its training.
+    """
+
+    num_recycles: int = 3
+    num_steps: int = 200
+    num_samples: int = 5
+    dropout: bool = False
+
+    @property
+    def num_passes(self) -> int:
+        """Cycles and denoising steps."""
+        return self.num_recycles + 1 + self.num_steps
+
+    def identity(self) -> dict[str, Any]:
+        """Return the values that every prediction depends on; a sample does not depend on their number."""
+        return {
+            "num_recycle": self.num_recycles,
+            "num_diffusion_steps": self.num_steps,
+            "precision": self.precision,
+            "kernels": self.kernels,
+        } | ({"dropout": True} if self.dropout else {})
+
+
 @dataclass(frozen=True)
 class NetworkOptions:
     """The network's options as given on the command line, before the device is known.

@@ -110,7 +110,9 @@ class TemplateCopy(AlignmentFamily[HomologyModel]):
 class Copies:
     """The source of copies; see `foldcli.families.protocols.Network`."""
 
-    def start(self, work: NetworkJob, memory: DeviceMemory) -> Callable[[], tuple[Prediction, ...]]:
+    def start(
+        self, work: NetworkJob[HomologyModel, PredictSettings], memory: DeviceMemory
+    ) -> Callable[[], tuple[Prediction, ...]]:
         """Return a function that returns the copy as a prediction, with the expected lDDT-CA as pLDDT."""
         work.progress(1, 1)
         sample = work.sample

@@ -13,7 +13,7 @@ from dataclasses import asdict
 import torch
 
 from foldcli.errors import ExitCode, Terminated
-from foldcli.families.protocols import NetworkJob, SharedNetwork
+from foldcli.families.protocols import AnyJob, SharedNetwork
 from foldcli.families.registry import family_of
 from foldcli.families.settings import JobSettings, NetworkOptions
 from foldcli.logs import logger
@@ -56,7 +56,7 @@ class FirstRankPredictor(RankPredictor):
         )
         self._session, self._processes = session, processes
 
-    def _predict_together(self, network: SharedNetwork, work: NetworkJob) -> object:
+    def _predict_together(self, network: SharedNetwork, work: AnyJob) -> object:
         arrays = network.arrays(work.sample)
         rank_job = RankJob(
             self.sources.index(work.job.source),

@@ -90,7 +90,9 @@ class ConstantWriter:
 class ConstantNetwork:
     """A network that predicts the same for each target, and fails for some."""
 
-    def start(self, work: NetworkJob, memory: DeviceMemory) -> Callable[[], tuple[Prediction, ...]]:
+    def start(
+        self, work: NetworkJob[Sample, ConstantSettings], memory: DeviceMemory
+    ) -> Callable[[], tuple[Prediction, ...]]:
         """Start a job."""
         started.append(f"{work.name}, {work.job.seed}")
         work.progress(1, 1)

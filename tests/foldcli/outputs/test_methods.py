@@ -3,8 +3,8 @@
 import re
 from pathlib import Path
 
-from foldcli.families.all_atom import AllAtom, AllAtomSettings
-from foldcli.families.settings import PredictSettings
+from foldcli.families.all_atom import AllAtom
+from foldcli.families.settings import AllAtomSettings, PredictSettings
 from foldcli.outputs.layout import TargetFiles
 from foldcli.outputs.methods import RunMethods
 from foldcli.outputs.model_files import ModelResult

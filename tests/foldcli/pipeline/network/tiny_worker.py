@@ -11,7 +11,7 @@ import torch
 
 from benchmarks.random_parameters import random_parameters
 from foldcli.families.alphafold2_networks import AlphaFold2Network
-from foldcli.families.protocols import NetworkJob
+from foldcli.families.protocols import AnyJob, NetworkJob
 from foldcli.families.registry import family_of
 from foldcli.families.settings import Job, PredictSettings
 from foldcli.params.parameters import ParameterSource
@@ -112,7 +112,7 @@ class TinyWorkerSettings(WorkerSettings):
 class PlannedNetwork(AlphaFold2Network):
     """A network whose predictions are the parts in which they would run."""
 
-    def predict(self, work: NetworkJob, parts: Sequence[int]) -> Any:
+    def predict(self, work: AnyJob, parts: Sequence[int]) -> Any:
         """Return the parts."""
         return parts
 
