@@ -26,7 +26,7 @@ from foldcli.families.protocols import (
     Templates,
 )
 from foldcli.families.reporting import Estimate, InstalledParameters, ParametersFinding, PlanHeading
-from foldcli.families.settings import Job, NetworkOptions, PredictSettings
+from foldcli.families.settings import AlphaFold2Settings, Job, NetworkOptions
 from foldcli.fingerprints import fingerprint
 from foldcli.inputs.alignment_targets import AlignmentTarget
 from foldcli.inputs.cached_targets import CachedTarget, read_complex_entry
@@ -85,13 +85,13 @@ class AlignmentInputs:
         """The clusters of the alignment's rows."""
         return cluster_rows(self.features["msa"])
 
-    def features_of(self, seed: int, settings: PredictSettings) -> dict[str, np.ndarray]:
+    def features_of(self, seed: int, settings: AlphaFold2Settings) -> dict[str, np.ndarray]:
         """Return the features for a seed: with `msa_cluster`, seeds from 1 have the rows of one cluster."""
         if settings.msa_cluster and 1 <= seed <= len(self.row_clusters.rows):
             return select_rows(self.features, self.row_clusters.rows[seed - 1])
         return self.features
 
-    def given_features(self, settings: PredictSettings) -> dict[str, np.ndarray]:
+    def given_features(self, settings: AlphaFold2Settings) -> dict[str, np.ndarray]:
         """Return the features of cyclic chains, and of the structure that recycling starts from, if any.
 
         Raises:
@@ -117,7 +117,7 @@ class AlignmentInputs:
 
 
 class AlignmentFamily(
-    Family[TargetInput, ParameterSource, AlignmentInputs, SampleT, PredictSettings], Generic[SampleT]
+    Family[TargetInput, ParameterSource, AlignmentInputs, SampleT, AlphaFold2Settings], Generic[SampleT]
 ):
     """A family whose targets are chains and complexes of proteins: queries, alignments, cache entries."""
 
@@ -186,7 +186,7 @@ class AlignmentFamily(
         loaded, templates = features.load(target, with_templates)
         return AlignmentInputs(loaded, templates, target.name, cyclic)
 
-    def colabfold_config(self, settings: PredictSettings) -> dict[str, Any]:
+    def colabfold_config(self, settings: AlphaFold2Settings) -> dict[str, Any]:
         """Return recycling and rows; see `Family.colabfold_config`."""
         own = self.own_settings(settings)
         return {
@@ -198,13 +198,13 @@ class AlignmentFamily(
 
 
 class AlphaFold2Kind(AlignmentFamily[FeatureSample]):
-    """A family of networks of AlphaFold2's architecture, all with `PredictSettings`."""
+    """A family of networks of AlphaFold2's architecture, all with `AlphaFold2Settings`."""
 
     unshared: ClassVar[str | None] = None
 
-    def settings(self, options: NetworkOptions) -> PredictSettings:
+    def settings(self, options: NetworkOptions) -> AlphaFold2Settings:
         """Return the settings as given; see `Family.settings`."""
-        settings: PredictSettings = options.predict
+        settings: AlphaFold2Settings = options.predict
         return settings
 
     def installed(self, folder: Path | None) -> list[InstalledParameters]:
@@ -231,7 +231,7 @@ class AlphaFold2Kind(AlignmentFamily[FeatureSample]):
         return [source.config for source in sources]
 
     def load(
-        self, source: ParameterSource, settings: PredictSettings, device: str, arrays: "Future[Any] | None"
+        self, source: ParameterSource, settings: AlphaFold2Settings, device: str, arrays: "Future[Any] | None"
     ) -> Network:
         """Load a network; see `Family.load`."""
         from foldcli.families.alphafold2_networks import AlphaFold2Network, load_network  # imports torch
@@ -240,7 +240,7 @@ class AlphaFold2Kind(AlignmentFamily[FeatureSample]):
         return AlphaFold2Network(model, self.own_settings)
 
     def origin(
-        self, name: str, job: Job, sample: FeatureSample, model: Prediction, settings: PredictSettings
+        self, name: str, job: Job, sample: FeatureSample, model: Prediction, settings: AlphaFold2Settings
     ) -> ModelOrigin:
         """Return what the files of a model say about it; see `Family.origin`."""
         network = (
@@ -250,7 +250,7 @@ class AlphaFold2Kind(AlignmentFamily[FeatureSample]):
         return ModelOrigin(name, network, job.source.is_untrained)
 
     def plan_heading(
-        self, sources: Sequence[ParameterSource], settings: PredictSettings, memory: DeviceMemory
+        self, sources: Sequence[ParameterSource], settings: AlphaFold2Settings, memory: DeviceMemory
     ) -> PlanHeading:
         """Return the heading about device and networks; see `Family.plan_heading`."""
         from foldcli.families.alphafold2_networks import plan_heading  # imports torch
@@ -265,7 +265,7 @@ class AlphaFold2Kind(AlignmentFamily[FeatureSample]):
         target: TargetInput,
         sources: Sequence[ParameterSource],
         loaded: Sequence[ParameterSource],
-        settings: PredictSettings,
+        settings: AlphaFold2Settings,
         memory: DeviceMemory,
     ) -> Estimate | None:
         """Return memory as planned, and seconds as measured; see `Family.estimate`."""
@@ -282,10 +282,12 @@ class SingleChainKind(AlphaFold2Kind):
 
     samples_elsewhere: ClassVar[bool] = True
 
-    def _sampling_settings(self, source: ParameterSource, settings: PredictSettings) -> SamplingSettings:
+    def _sampling_settings(self, source: ParameterSource, settings: AlphaFold2Settings) -> SamplingSettings:
         raise NotImplementedError
 
-    def row_cluster_facts(self, inputs: AlignmentInputs, settings: PredictSettings) -> RowClusterFacts | None:
+    def row_cluster_facts(
+        self, inputs: AlignmentInputs, settings: AlphaFold2Settings
+    ) -> RowClusterFacts | None:
         """Return the clusters of rows, if they are used; see `Family.row_cluster_facts`."""
         if not settings.msa_cluster:
             return None
@@ -298,7 +300,7 @@ class SingleChainKind(AlphaFold2Kind):
         """Return the features of templates as a network takes them."""
         return templates.features
 
-    def sampling(self, job: Job, settings: PredictSettings) -> Any:
+    def sampling(self, job: Job, settings: AlphaFold2Settings) -> Any:
         """Return the rows to sample, and the seed."""
         return self._sampling_settings(job.source, settings), job.seed
 
@@ -313,7 +315,11 @@ class SingleChainKind(AlphaFold2Kind):
         )
 
     def sample(
-        self, inputs: AlignmentInputs, job: Job, settings: PredictSettings, draw: Draw[FeatureSample] = None
+        self,
+        inputs: AlignmentInputs,
+        job: Job,
+        settings: AlphaFold2Settings,
+        draw: Draw[FeatureSample] = None,
     ) -> FeatureSample:
         """Sample the random features of a job's passes; see `Family.sample`."""
         features = inputs.features_of(job.seed, settings)
@@ -392,7 +398,7 @@ class AlphaFold2(SingleChainKind):
         """Return True for models 1 and 2; see `Family.uses_templates`."""
         return bool(source.config.template)
 
-    def _sampling_settings(self, source: ParameterSource, settings: PredictSettings) -> SamplingSettings:
+    def _sampling_settings(self, source: ParameterSource, settings: AlphaFold2Settings) -> SamplingSettings:
         slots = TEMPLATE_SLOTS if self.uses_templates(source) else 0
         return SamplingSettings(
             settings.max_seq,
@@ -414,7 +420,7 @@ class Multimer(AlphaFold2Kind):
         """Return False: the same values name the parameters of `AlphaFold2`."""
         return False
 
-    def own_settings(self, settings: PredictSettings) -> PredictSettings:
+    def own_settings(self, settings: AlphaFold2Settings) -> AlphaFold2Settings:
         """Return the settings of multimer networks; see `Family.own_settings`."""
         return settings.for_multimer()
 
@@ -430,12 +436,16 @@ class Multimer(AlphaFold2Kind):
         """Return True: all of these networks take templates."""
         return True
 
-    def sampling(self, job: Job, settings: PredictSettings) -> int | None:
+    def sampling(self, job: Job, settings: AlphaFold2Settings) -> int | None:
         """Return the seed of the masked columns; the network samples the rows of each pass itself."""
         return job.seed if settings.msa_mask else None
 
     def sample(
-        self, inputs: AlignmentInputs, job: Job, settings: PredictSettings, draw: Draw[FeatureSample] = None
+        self,
+        inputs: AlignmentInputs,
+        job: Job,
+        settings: AlphaFold2Settings,
+        draw: Draw[FeatureSample] = None,
     ) -> FeatureSample:
         """Return the features of a complex, as they are; see `Family.sample`."""
         if settings.msa_cluster:

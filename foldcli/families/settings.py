@@ -144,7 +144,7 @@ _MULTIMER_ROWS = MultimerConfig()
 
 
 @dataclass(frozen=True, kw_only=True)
-class PredictSettings(JobSettings):
+class AlphaFold2Settings(JobSettings):
     """The settings of AlphaFold2's kinds of networks.
 
     Args:
@@ -177,7 +177,7 @@ class PredictSettings(JobSettings):
         """Passes through the network per model and seed, if recycling does not stop early."""
         return self.num_recycles + 1
 
-    def for_multimer(self) -> "PredictSettings":
+    def for_multimer(self) -> "AlphaFold2Settings":
         """Return the settings of multimer networks; those of the others are `self`."""
         return replace(
             self,
@@ -334,7 +334,7 @@ class NetworkOptions:
             raise OptionError(f"--num-models {num_models}: --models has only {len(models)}.")
         max_seq, max_extra_seq = options["max_msa"]
         num_recycles, tolerance = options["num_recycles"], options["recycle_early_stop_tolerance"]
-        defaults = PredictSettings
+        defaults = AlphaFold2Settings
         # DeepMind runs multimer v1 and v2 with the recycling of monomers
         is_old_multimer = options["model_type"] in OLD_MULTIMER_TYPES
         multimer_recycles = defaults.num_recycles if is_old_multimer else defaults.multimer_num_recycles
@@ -342,7 +342,7 @@ class NetworkOptions:
         return cls(
             **{name: options[name] for name in copied_options},
             models=models[:num_models],
-            predict=PredictSettings(
+            predict=AlphaFold2Settings(
                 num_recycles=value_or_default(num_recycles, defaults.num_recycles),
                 recycle_early_stop_tolerance=value_or_default(
                     tolerance, defaults.recycle_early_stop_tolerance

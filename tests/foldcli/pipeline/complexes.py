@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from foldcli.families.registry import check_parameters
-from foldcli.families.settings import PredictSettings
+from foldcli.families.settings import AlphaFold2Settings
 from foldcli.inputs.shard import Shard
 from foldcli.params.parameters import ModelType, find_parameters, network_kinds
 from foldcli.pipeline.network.device import NetworkMemory
@@ -28,7 +28,7 @@ FIRST, SECOND = "MKVLAAGIVQWE", "GHTKDLMNP"
 PAIR = f"#12,9\t1,2\n>101\t102\n{FIRST}{SECOND}\n>s\tt\nMKVLSAGIVQWE-HTKELMNP\n>101\n{FIRST}---------\n"
 PAIR += f">102\n------------{SECOND}\n>u\n------------GHSKDLMQP\n"
 PROTEIN_A, PROTEIN_B = "MQIFVKTLTGKTITLEVEPSDTIENVKAKIQ", "MTYKLILNGKTLKGETTTEAVDAATAEKVFK"
-SETTINGS = PredictSettings(
+SETTINGS = AlphaFold2Settings(
     num_recycles=0, max_seq=8, max_extra_seq=6, multimer_num_recycles=1, multimer_tolerance=0.0
 )
 

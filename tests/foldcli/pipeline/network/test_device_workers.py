@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from foldcli.errors import SomeTargetsFailed
-from foldcli.families.settings import Job, NetworkOptions, PredictSettings
+from foldcli.families.settings import AlphaFold2Settings, Job, NetworkOptions
 from foldcli.inputs.alignment_targets import AlignmentTarget
 from foldcli.inputs.failures import Failures
 from foldcli.inputs.shard import Shard
@@ -43,7 +43,7 @@ from tests.networks import tiny_parameters
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 CPU = NetworkMemory("cpu")
-SETTINGS = PredictSettings(num_recycles=1, max_seq=8, max_extra_seq=6)
+SETTINGS = AlphaFold2Settings(num_recycles=1, max_seq=8, max_extra_seq=6)
 
 
 def write_targets(folder: Path, names: list[str]) -> list[tuple[str, AlignmentTarget]]:
