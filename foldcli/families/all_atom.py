@@ -3,7 +3,7 @@
 import hashlib
 import json
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, fields, replace
 from functools import partial
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from features.assembly.job import MoleculeJob, Polymer
 from features.assembly.job_json import job_to_json
-from foldcli.families.base import Draw, Family, refuse_options
+from foldcli.families.base import Draw, Family
 from foldcli.families.protocols import AlignmentIdentity, DeviceMemory, FeatureServices, Network
 from foldcli.families.reporting import Estimate, InstalledParameters, ParametersFinding, PlanHeading
 from foldcli.families.settings import AllAtomSettings, Job, JobSettings, NetworkOptions
@@ -57,11 +57,6 @@ MAX_TOKENS = 16384
 MAX_ROWS = 16384
 # packages of the extra `allatom`
 _LIBRARIES = ("biotite", "rdkit")
-# options that these networks do not have, by parameter name
-_ABSENT_OPTIONS = (
-    "models", "num_models", "model_type", "recycle_early_stop_tolerance", "max_msa", "save_recycles",
-    "save_single", "save_pair", "refine", "num_relax", "amber", "initial_guess", "msa_mask", "msa_cluster",
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -109,6 +104,9 @@ class AllAtom(
     prepares_jobs: ClassVar[bool] = True
     pairs_chains: ClassVar[bool] = True
     rank_score: ClassVar[str] = "AlphaFold 3's ranking score"
+    own_options: ClassVar[frozenset[str]] = frozenset(
+        {"num_diffusion_samples", "num_diffusion_steps", "dropout"}
+    )
     writer: ClassVar[ModelWriter] = ALL_ATOM_MODELS
     paper: ClassVar[str] = "Abramson2024"
     fetchable: ClassVar[Mapping[str, str]] = MappingProxyType(
@@ -119,16 +117,13 @@ class AllAtom(
         """Return True for "openfold3", and for a file or a folder of such parameters."""
         return params == OPENFOLD3 or (params is not None and is_all_atom(Path(params)))
 
-    def check_options(self, values: Mapping[str, Any], given: Collection[str]) -> None:
-        """Refuse the options of AlphaFold2's networks; see `Family.check_options`.
-
-        Raises:
-            OptionError: names the first such option.
-            MissingError: the libraries of chemistry are not installed.
-        """
+    def refusal(self, option: str) -> str:
+        """Return the reason; see `Family.refusal`."""
         reason = "all-atom networks have no such option"
-        refuse_options(_ABSENT_OPTIONS, given, reason)
-        refuse_options(("cyclic",), given, f"{reason}; write `cyclic: true` into a job for Boltz")
+        return f"{reason}; write `cyclic: true` into a job for Boltz" if option == "cyclic" else reason
+
+    def check_options(self, values: Mapping[str, Any]) -> None:
+        """Check that the libraries of chemistry are installed; see `Family.check_options`."""
         if missing := [name for name in _LIBRARIES if find_spec(name) is None]:
             raise MissingError(
                 f"all-atom networks need {' and '.join(missing)}",

@@ -122,6 +122,10 @@ class AlignmentFamily(
     """A family whose targets are chains and complexes of proteins: queries, alignments, cache entries."""
 
     paper: ClassVar[str] = "Jumper2021"
+    own_options: ClassVar[frozenset[str]] = frozenset({
+        "models", "num_models", "model_type", "recycle_early_stop_tolerance", "max_msa", "save_recycles",
+        "save_single", "save_pair", "refine", "num_relax", "amber",
+    })  # fmt: skip
 
     def read_queries(self, sources: QuerySources, failures: "Failures") -> list[tuple[str, TargetInput]]:
         """Read chains and complexes; see `Family.read_queries`."""
@@ -201,6 +205,9 @@ class AlphaFold2Kind(AlignmentFamily[FeatureSample]):
     """A family of networks of AlphaFold2's architecture, all with `AlphaFold2Settings`."""
 
     unshared: ClassVar[str | None] = None
+    own_options: ClassVar[frozenset[str]] = AlignmentFamily.own_options | {
+        "initial_guess", "cyclic", "msa_mask", "msa_cluster", "dropout",
+    }  # fmt: skip
 
     def settings(self, options: NetworkOptions) -> AlphaFold2Settings:
         """Return the settings as given; see `Family.settings`."""

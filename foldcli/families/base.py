@@ -22,7 +22,7 @@ run finds its parameters before it imports them; methods from `content` on may.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypeVar
@@ -56,13 +56,6 @@ InputsT = TypeVar("InputsT")
 Draw: TypeAlias = Callable[..., SampleT] | None
 
 
-def refuse_options(names: Sequence[str], given: Collection[str], reason: str) -> None:
-    """Raise OptionError for the first of these options, by parameter names, that the user gave."""
-    if name := next((name for name in names if name in given), None):
-        ending = "-representations" if name in ("save_single", "save_pair") else ""
-        raise OptionError(f"--{name.replace('_', '-')}{ending}: {reason}")
-
-
 class Family(
     Reporting[TargetT, SourceT, SettingsT], ABC, Generic[TargetT, SourceT, InputsT, SampleT, SettingsT]
 ):
@@ -86,6 +79,8 @@ class Family(
         prepares_jobs: whether `cache-features` stores the inputs of its jobs (`prepare`); it stores
             AlphaFold2's features of alignments for other families.
         pairs_chains: whether its targets have several protein chains, whose alignments are paired.
+        own_options: the options, by parameter name, that not all families have; see
+            `registry.refuse_options_of_others`.
         writer: writes the files of its models.
     """
 
@@ -99,6 +94,7 @@ class Family(
     rank_score: ClassVar[str] = "plddt"
     prepares_jobs: ClassVar[bool] = False
     pairs_chains: ClassVar[bool] = False
+    own_options: ClassVar[frozenset[str]] = frozenset()
     writer: ClassVar[ModelWriter] = RESIDUE_MODELS
 
     # options and parameters
@@ -113,14 +109,17 @@ class Family(
             MissingError, ParametersError: the parameters do not exist, or are damaged.
         """
 
-    def check_options(self, values: Mapping[str, Any], given: Collection[str]) -> None:
-        """Check that a run uses no option that this family does not have: here those of all-atom networks.
+    def refusal(self, option: str) -> str:
+        """Return the reason why an option that only other families have cannot be used."""
+        return "only all-atom networks have it (--params openfold3)"
+
+    def check_options(self, values: Mapping[str, Any]) -> None:
+        """Check what a run with these values of options needs.
 
         Raises:
-            OptionError: names the first such option.
+            OptionError: the options exclude each other.
+            MissingError: a library is not installed.
         """
-        reason = "only all-atom networks have it (--params openfold3)"
-        refuse_options(("num_diffusion_samples", "num_diffusion_steps"), given, reason)
 
     @abstractmethod
     def settings(self, options: NetworkOptions) -> SettingsT:

@@ -1,6 +1,6 @@
 """Models that are copied from the best template instead of predicted by a network."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -9,8 +9,8 @@ import numpy as np
 
 from features.templates.homology import HomologyModel, copy_best_template
 from foldcli.errors import OptionError
-from foldcli.families.alphafold2 import AlignmentFamily, AlignmentInputs
-from foldcli.families.base import Draw, refuse_options
+from foldcli.families.alphafold2 import AlignmentFamily, AlignmentInputs, AlphaFold2Kind
+from foldcli.families.base import Draw
 from foldcli.families.protocols import DeviceMemory, NetworkJob
 from foldcli.families.reporting import PlanHeading
 from foldcli.families.settings import AlphaFold2Settings, Job, NetworkOptions
@@ -34,11 +34,14 @@ class TemplateCopy(AlignmentFamily[HomologyModel]):
         """Return True for "template"."""
         return params == TEMPLATE
 
-    def check_options(self, values: Mapping[str, Any], given: Collection[str]) -> None:
+    def refusal(self, option: str) -> str:
+        """Return the reason; see `Family.refusal`."""
+        if option in AlphaFold2Kind.own_options:
+            return "only networks have it, and --params template copies"
+        return super().refusal(option)
+
+    def check_options(self, values: Mapping[str, Any]) -> None:
         """Check that templates are searched; see `Family.check_options`."""
-        super().check_options(values, given)
-        names = ("initial_guess", "cyclic", "msa_mask", "msa_cluster", "dropout")
-        refuse_options(names, given, "only networks have it, and --params template copies")
         if values["no_templates"]:
             raise OptionError("--params template and --no-templates exclude each other")
 

@@ -203,7 +203,7 @@ def _check_molecules(values: Mapping[str, Any]) -> None:
         raise OptionError("--params: only all-atom networks have jobs of molecules; leave it out")
     if values["kind"] != "a3m" or values["profiles"] or values["partial"]:
         raise OptionError("--params: jobs are searched with --format a3m, and without profiles or parts.")
-    family.check_options({}, ())
+    family.check_options({})
 
 
 def _check_partial(values: Mapping[str, Any]) -> None:

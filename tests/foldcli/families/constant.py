@@ -1,6 +1,6 @@
 """A family of its own kind for tests: targets that no other family reads, and a constant as prediction."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -8,7 +8,6 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from features.templates.library.settings import TemplateSettings
-from foldcli.errors import OptionError
 from foldcli.families.base import Family
 from foldcli.families.protocols import AlignmentIdentity, DeviceMemory, FeatureServices, NetworkJob
 from foldcli.families.reporting import Estimate, PlanHeading
@@ -113,10 +112,9 @@ class Constant(Family[Assembly, ConstantSource, list[int], Sample, ConstantSetti
         """Return True for "constant"."""
         return params == "constant"
 
-    def check_options(self, values: Mapping[str, Any], given: Collection[str]) -> None:
-        """Refuse --num-relax."""
-        if "num_relax" in given:
-            raise OptionError("--num-relax: --params constant has nothing to relax.")
+    def refusal(self, option: str) -> str:
+        """Return the reason for --num-relax."""
+        return "--params constant has nothing to relax."
 
     def settings(self, options: NetworkOptions) -> ConstantSettings:
         """Return the settings with the steps of --num-recycle."""

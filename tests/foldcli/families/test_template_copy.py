@@ -146,4 +146,4 @@ def test_dry_run_has_no_estimates_of_copies() -> None:
 
 def test_no_templates_with_params_template_is_a_usage_error() -> None:
     with pytest.raises(OptionError, match="--params template and --no-templates exclude each other"):
-        find_family(TEMPLATE).check_options({"no_templates": True}, {"no_templates"})
+        find_family(TEMPLATE).check_options({"no_templates": True})
