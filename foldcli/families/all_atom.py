@@ -158,7 +158,7 @@ class AllAtom(
             return [ParametersFinding(f"none in {path}", REMEDY)]
         return [ParametersFinding(f"{', '.join(names)} in {path}")]
 
-    def sources(self, options: NetworkOptions, kinds: Sequence[str]) -> list[AllAtomSource]:
+    def sources(self, options: NetworkOptions, families: Sequence[str]) -> list[AllAtomSource]:
         """Return the only model; see `foldcli.params.openfold3.find_parameters`."""
         folder = openfold3_folder() if options.params == OPENFOLD3 else Path(str(options.params))
         return [AllAtomSource(find_parameters(folder), self.settings(options).num_samples)]

@@ -46,7 +46,7 @@ from foldcli.params.parameters import (
     download_instructions,
     find_parameters,
     installed_parameters,
-    network_kinds,
+    needed_families,
 )
 from model.alphafold2.modules.config import ModelConfig, model_config
 from model.chains import chain_names, chain_slices
@@ -355,14 +355,14 @@ class AlphaFold2(SingleChainKind):
         """Return True for everything that no other family claims: folders of parameters, and the default."""
         return True
 
-    def kinds(self, options: NetworkOptions, targets: Sequence[TargetInput]) -> tuple[str, ...]:
-        """Return the kinds of networks that single chains and complexes need; see `Family.kinds`."""
+    def needed_families(self, options: NetworkOptions, targets: Sequence[TargetInput]) -> tuple[str, ...]:
+        """Return the families that single chains and complexes need; see `Family.needed_families`."""
         complexes = [is_complex(target) for target in targets]
-        return network_kinds(options.model_type, not all(complexes), any(complexes))
+        return needed_families(options.model_type, not all(complexes), any(complexes))
 
-    def sources(self, options: NetworkOptions, kinds: Sequence[Any]) -> list[ParameterSource]:
+    def sources(self, options: NetworkOptions, families: Sequence[Any]) -> list[ParameterSource]:
         """Return the parameter files of each kind; see `find_parameters`."""
-        return find_parameters(options.params, options.models, options.model_type, kinds)
+        return find_parameters(options.params, options.models, options.model_type, families)
 
     def check_installed(self, params: str) -> list[ParametersFinding]:
         """Check keys and shapes of the files in a folder, of both kinds; see `Family.check_installed`."""
@@ -431,7 +431,7 @@ class Multimer(AlphaFold2Kind):
         """Return the settings of multimer networks; see `Family.own_settings`."""
         return settings.for_multimer()
 
-    def sources(self, options: NetworkOptions, kinds: Sequence[Any]) -> list[ParameterSource]:
+    def sources(self, options: NetworkOptions, families: Sequence[Any]) -> list[ParameterSource]:
         """Return the parameter files; see `find_parameters`."""
         return find_parameters(options.params, options.models, options.model_type, ("multimer",))
 

@@ -4,7 +4,7 @@ A run never asks which network it is. It finds the family that `--params` names 
 methods of `Family` in this order:
 
     claims, check_options, settings       the options
-    read_queries, kinds, sources          inputs and parameters
+    read_queries, needed_families, sources      inputs and parameters
     accepts, check, chains_to_search      each target, before its search
     target_identity, content, identity    the fingerprint of its results
     size                                  its place in the order of targets
@@ -129,12 +129,12 @@ class Family(
         """Return the part of a run's settings that holds for this family, if several run together."""
         return settings
 
-    def kinds(self, options: NetworkOptions, targets: Sequence[TargetT]) -> tuple[str, ...]:
+    def needed_families(self, options: NetworkOptions, targets: Sequence[TargetT]) -> tuple[str, ...]:
         """Return the names of the families that a run with these parameters and targets needs."""
         return (self.name,)
 
     @abstractmethod
-    def sources(self, options: NetworkOptions, kinds: Sequence[str]) -> list[SourceT]:
+    def sources(self, options: NetworkOptions, families: Sequence[str]) -> list[SourceT]:
         """Return the models to run, in order.
 
         Raises:

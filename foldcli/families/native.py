@@ -46,7 +46,7 @@ class Native(SingleChainKind):
         )
         return settings
 
-    def sources(self, options: NetworkOptions, kinds: Sequence[Any]) -> list[ParameterSource]:
+    def sources(self, options: NetworkOptions, families: Sequence[Any]) -> list[ParameterSource]:
         """Return the only model of a folder; see `find_parameters`."""
         return find_parameters(options.params, options.models, options.model_type)
 

@@ -49,7 +49,7 @@ class TemplateCopy(AlignmentFamily[HomologyModel]):
         """Return settings without recycles: copies do not depend on the options of networks."""
         return AlphaFold2Settings(num_recycles=0)
 
-    def sources(self, options: NetworkOptions, kinds: Sequence[Any]) -> list[ParameterSource]:
+    def sources(self, options: NetworkOptions, families: Sequence[Any]) -> list[ParameterSource]:
         """Return the only source, which has no parameters."""
         return [TEMPLATE_COPY]
 

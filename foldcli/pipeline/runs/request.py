@@ -76,15 +76,15 @@ class PredictionRequest:
         """The family of networks that `--params` names."""
         return find_family(self.network.params)
 
-    def with_defaults(self, kinds: Sequence[str]) -> "PredictionRequest":
+    def with_defaults(self, families: Sequence[str]) -> "PredictionRequest":
         """Return the request with default parameters and database where it names none; see `defaults`.
 
         Args:
-            kinds: see `foldcli.families.base.Family.kinds`.
+            families: see `foldcli.families.base.Family.needed_families`.
         """
         return replace(
             self,
-            network=with_default_method(self.network, self.templates, kinds),
+            network=with_default_method(self.network, self.templates, families),
             search=None if self.search is None else self.search.with_database(),
         )
 

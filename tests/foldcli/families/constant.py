@@ -127,7 +127,7 @@ class Constant(Family[Assembly, ConstantSource, list[int], Sample, ConstantSetti
             steps=10 if options.num_recycles is None else options.num_recycles,
         )
 
-    def sources(self, options: NetworkOptions, kinds: Sequence[str]) -> list[ConstantSource]:
+    def sources(self, options: NetworkOptions, families: Sequence[str]) -> list[ConstantSource]:
         """Return the only model."""
         return [ConstantSource()]
 

@@ -13,7 +13,7 @@ from torch import distributed
 from foldcli.errors import ExitCode
 from foldcli.families.settings import AlphaFold2Settings, NetworkOptions
 from foldcli.pipeline.network import rank_server
-from foldcli.pipeline.network.rank_server import KINDS_KEY, ending_all_on_failure, serve_rank
+from foldcli.pipeline.network.rank_server import FAMILIES_KEY, ending_all_on_failure, serve_rank
 from model.errors import OutOfMemory
 from model.parallel import session as session_module
 from model.parallel.rank_assignment import RankAssignment
@@ -80,7 +80,7 @@ def test_a_rank_is_done_if_rank_0_has_nothing_to_predict(store: distributed.TCPS
 
 
 def test_a_rank_of_another_version_leaves(store: distributed.TCPStore) -> None:
-    store.set(KINDS_KEY, json.dumps(["alphafold2"]))
+    store.set(FAMILIES_KEY, json.dumps(["alphafold2"]))
     store.set("identity/0", json.dumps({"host": "a host", "foldcli": "another"}))
     assert serve(store) == ExitCode.MISSING
     assert store.check(["mismatch/1"])
