@@ -21,7 +21,6 @@ from foldcli.families.settings import AllAtomSettings, Job, JobSettings, Network
 from foldcli.inputs.molecules.prepared import Preparation, PreparedJob, find_prepared_targets
 from foldcli.inputs.queries import QuerySources
 from foldcli.inputs.screen import Background, find_screen_targets
-from foldcli.inputs.targets import approximate_length
 from foldcli.outputs.all_atom.models import ALL_ATOM_MODELS
 from foldcli.outputs.facts import Facts
 from foldcli.outputs.model_files import ModelOrigin, ModelWriter
@@ -224,8 +223,6 @@ class AllAtom(
 
     def approximate_size(self, target: MoleculeTarget) -> int:
         """Return the number of residues, and a guess of the atoms of ligands; see the base class."""
-        if not isinstance(target, MoleculeJob | PreparedJob):  # `accepts` refuses it later
-            return approximate_length(target)
         return sum(
             len(entity.chains) * (len(entity.sequence) if isinstance(entity, Polymer) else 30)
             for entity in _job(target).entities

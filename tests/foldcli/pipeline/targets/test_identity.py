@@ -3,9 +3,11 @@
 from dataclasses import replace
 from pathlib import Path
 
+from foldcli.families.all_atom import AllAtomSource
 from foldcli.families.settings import AlphaFold2Settings, Job
 from foldcli.fingerprints import fingerprint
 from foldcli.inputs.alignment_targets import AlignmentTarget
+from foldcli.params.openfold3 import AllAtomParameters
 from foldcli.params.parameters import ParameterSource
 from foldcli.pipeline.targets.alignment_request import AlignmentRequest
 from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
@@ -77,6 +79,13 @@ def test_seeds_and_ranking_are_not_part_of_a_targets_identity() -> None:
         TargetIdentities(SOURCES, PARAMETERS, each, REQUEST).identity("q", QUERY) for each in settings
     ]
     assert identities[0] == identities[1]
+
+
+def test_targets_are_sorted_by_sizes_that_their_own_family_guesses() -> None:
+    all_atom = AllAtomSource(AllAtomParameters("of3", "", Path("of3.safetensors")), 1)
+    both = TargetIdentities([all_atom, *SOURCES], [*PARAMETERS, *PARAMETERS], AlphaFold2Settings(), REQUEST)
+    assert both.approximate_size(QUERY) == len(QUERY.sequence)
+    assert replace(both, sources=[all_atom]).approximate_size(QUERY) == 0
 
 
 def test_number_of_threads_is_not_part_of_an_alignments_identity() -> None:
