@@ -17,16 +17,9 @@ from features.cache.entry import read_entry
 from features.chemistry.residues import check_foldable
 from features.complexes.features import complex_features
 from foldcli.families.base import Draw, Family
-from foldcli.families.protocols import (
-    AlignmentIdentity,
-    DeviceMemory,
-    FeatureServices,
-    Network,
-    SampleT,
-    Templates,
-)
+from foldcli.families.protocols import AlignmentIdentity, DeviceMemory, FeatureServices, Network, Templates
 from foldcli.families.reporting import Estimate, InstalledParameters, ParametersFinding, PlanHeading
-from foldcli.families.settings import AlphaFold2Settings, Job, NetworkOptions
+from foldcli.families.settings import AlphaFold2Settings, Job, NetworkOptions, SampleT
 from foldcli.fingerprints import fingerprint
 from foldcli.inputs.alignment_targets import AlignmentTarget
 from foldcli.inputs.cached_targets import CachedTarget, read_complex_entry
@@ -214,6 +207,10 @@ class AlphaFold2Kind(AlignmentFamily[FeatureSample]):
         settings: AlphaFold2Settings = options.predict
         return settings
 
+    def sources(self, options: NetworkOptions, families: Sequence[Any]) -> list[ParameterSource]:
+        """Return the parameter files of each family; see `find_parameters`."""
+        return find_parameters(options.params, options.models, options.model_type, families)
+
     def installed(self, folder: Path | None) -> list[InstalledParameters]:
         """Return DeepMind's files of this kind of network; see `Family.installed`."""
         found = []
@@ -360,10 +357,6 @@ class AlphaFold2(SingleChainKind):
         complexes = [is_complex(target) for target in targets]
         return needed_families(options.model_type, not all(complexes), any(complexes))
 
-    def sources(self, options: NetworkOptions, families: Sequence[Any]) -> list[ParameterSource]:
-        """Return the parameter files of each kind; see `find_parameters`."""
-        return find_parameters(options.params, options.models, options.model_type, families)
-
     def check_installed(self, params: str) -> list[ParametersFinding]:
         """Check keys and shapes of the files in a folder, of both kinds; see `Family.check_installed`."""
         from foldcli.params.verify import find_problem  # imports torch
@@ -430,10 +423,6 @@ class Multimer(AlphaFold2Kind):
     def own_settings(self, settings: AlphaFold2Settings) -> AlphaFold2Settings:
         """Return the settings of multimer networks; see `Family.own_settings`."""
         return settings.for_multimer()
-
-    def sources(self, options: NetworkOptions, families: Sequence[Any]) -> list[ParameterSource]:
-        """Return the parameter files; see `find_parameters`."""
-        return find_parameters(options.params, options.models, options.model_type, ("multimer",))
 
     def accepts(self, target: Any, source: ParameterSource) -> str | None:
         """Return None: complexes and single chains can be predicted."""

@@ -3,16 +3,21 @@
 A run never asks which network it is. It finds the family that `--params` names (`registry`), and calls the
 methods of `Family` in this order:
 
-    claims, check_options, settings       the options
-    read_queries, needed_families, sources      inputs and parameters
+    claims, settings, check_options       the options
+    read_queries, needed_families         inputs
+    sources, content                      parameters
     accepts, check, chains_to_search      each target, before its search
-    target_identity, content, identity    the fingerprint of its results
+    target_identity, identity             the fingerprint of its results
     size                                  its place in the order of targets
     uses_templates                        of each job, before templates are searched for its target
     inputs, sampling, sample              in background threads
     is_prepared, prepare                  instead, in `cache-features`
     load, Network.start                   on the device
     origin, writer                        of each model; `writer` in the processes that write files
+
+The families are `AllAtom`, and those of protein chains and complexes (`AlignmentFamily`): `TemplateCopy` and
+the networks of AlphaFold2's architecture (`AlphaFold2Kind`), which are `Multimer` and, with features that are
+sampled ahead of the network (`SingleChainKind`), `AlphaFold2` and `Native`.
 
 The protocols of runs and of loaded networks are in `protocols`; the hooks that predictions do not need are in
 `reporting`.
@@ -29,16 +34,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypeVar
 
 from features.templates.library.settings import TemplateSettings
 from foldcli.errors import OptionError
-from foldcli.families.protocols import (
-    AlignmentIdentity,
-    DeviceMemory,
-    FeatureServices,
-    Network,
-    SampleT,
-    SettingsT,
-)
+from foldcli.families.protocols import AlignmentIdentity, DeviceMemory, FeatureServices, Network
 from foldcli.families.reporting import Reporting, SourceT, TargetT
-from foldcli.families.settings import Job, NetworkOptions
+from foldcli.families.settings import Job, NetworkOptions, SampleT, SettingsT
 from foldcli.inputs.queries import QuerySources
 from foldcli.inputs.screen import Background
 from foldcli.outputs.facts import Facts, NetworkFacts, RowClusterFacts

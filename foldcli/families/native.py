@@ -17,7 +17,7 @@ from foldcli.families.settings import AlphaFold2Settings, NetworkOptions
 from foldcli.inputs.targets import is_complex
 from foldcli.outputs.facts import NetworkFacts
 from foldcli.outputs.network_note import describe_network, network_facts
-from foldcli.params.parameters import ParameterSource, find_parameters, network_folder
+from foldcli.params.parameters import ParameterSource, network_folder
 from foldcli.values import value_or_default
 from model.alphafold2.modules.config import ModelConfig
 from model.checkpoints.network_folder import NetworkManifest, read_weights_file
@@ -45,10 +45,6 @@ class Native(SingleChainKind):
             refine=value_or_default(options.refine, True),
         )
         return settings
-
-    def sources(self, options: NetworkOptions, families: Sequence[Any]) -> list[ParameterSource]:
-        """Return the only model of a folder; see `find_parameters`."""
-        return find_parameters(options.params, options.models, options.model_type)
 
     def check_installed(self, params: str) -> list[ParametersFinding]:
         """Check the file of weights; see `Family.check_installed`."""

@@ -4,13 +4,13 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
+from typing import IO, TYPE_CHECKING, Any, Generic, Protocol, TypeAlias
 
 import numpy as np
 
 from features.assembly.job import JobTemplate
 from features.complexes.pairing import PairingSettings
-from foldcli.families.settings import Job, JobSettings
+from foldcli.families.settings import Job, SampleT, SettingsT
 from foldcli.inputs.complexes import Complex
 from foldcli.outputs.target import TargetRun
 from foldcli.progress import Progress
@@ -18,9 +18,6 @@ from msa.io.fasta import FastaRecord
 
 if TYPE_CHECKING:
     from model.prediction import Prediction
-
-SampleT = TypeVar("SampleT")
-SettingsT = TypeVar("SettingsT", bound=JobSettings)
 
 
 class AlignmentIdentity(Protocol):

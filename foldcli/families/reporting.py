@@ -6,8 +6,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar, Generic, TypeVar
 
-from foldcli.families.protocols import DeviceMemory, SettingsT
-from foldcli.families.settings import Source
+from foldcli.families.protocols import DeviceMemory
+from foldcli.families.settings import SettingsT, Source
 from model.alphafold2.modules.config import ModelConfig
 
 TargetT = TypeVar("TargetT")

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeVar
 
 from foldcli.errors import OptionError
 from foldcli.fingerprints import fingerprint
@@ -140,6 +140,8 @@ class JobSettings:
         return {name: value for name, value in asdict(self).items() if name not in choices}
 
 
+SampleT = TypeVar("SampleT")
+SettingsT = TypeVar("SettingsT", bound=JobSettings)
 _MULTIMER_ROWS = MultimerConfig()
 
 
@@ -329,6 +331,8 @@ class NetworkOptions:
         copied_options = ("params", "model_type", "device", "max_memory", "precision", "kernels",
                           "gpus_per_target", "rank_timeout", "num_recycles", "refine",
                           "num_diffusion_samples", "num_diffusion_steps")  # fmt: skip
+        copied_settings = ("stop_at_score", "rank", "initial_guess", "cyclic", "msa_mask", "msa_cluster",
+                           "dropout")  # fmt: skip
         models, num_models = options["models"], options["num_models"]
         if num_models is not None and num_models > len(models):
             raise OptionError(f"--num-models {num_models}: --models has only {len(models)}.")
@@ -351,14 +355,8 @@ class NetworkOptions:
                 max_seq=max_seq,
                 max_extra_seq=max_extra_seq,
                 extras=tuple(extra for extra in EXTRAS if options[f"save_{extra}"]),
-                stop_at_score=options["stop_at_score"],
-                rank=options["rank"],
                 refine=bool(options["refine"]),
-                initial_guess=options["initial_guess"],
-                cyclic=options["cyclic"],
-                msa_mask=options["msa_mask"],
-                msa_cluster=options["msa_cluster"],
-                dropout=options["dropout"],
+                **{name: options[name] for name in copied_settings},
                 multimer_num_recycles=value_or_default(num_recycles, multimer_recycles),
                 multimer_tolerance=value_or_default(tolerance, multimer_tolerance),
             ),
