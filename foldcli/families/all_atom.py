@@ -295,11 +295,7 @@ class AllAtom(
         return Preparation(features.settings.cache, name, identity, templates)
 
     def sample(
-        self,
-        inputs: "AllAtomInputs | PreparedInputs",
-        job: Job,
-        settings: AllAtomSettings,
-        draw: Draw["AllAtomSample"] = None,
+        self, inputs: "AllAtomInputs | PreparedInputs", job: Job, settings: AllAtomSettings, draw: Draw = None
     ) -> "AllAtomSample":
         """Return the network's inputs, from the cache or added to it; see `Family.sample`."""
         from foldcli.families.all_atom_inputs import make_sample  # imports RDKit

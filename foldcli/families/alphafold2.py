@@ -319,11 +319,7 @@ class SingleChainKind(AlphaFold2Kind):
         )
 
     def sample(
-        self,
-        inputs: AlignmentInputs,
-        job: Job,
-        settings: AlphaFold2Settings,
-        draw: Draw[FeatureSample] = None,
+        self, inputs: AlignmentInputs, job: Job, settings: AlphaFold2Settings, draw: Draw = None
     ) -> FeatureSample:
         """Sample the random features of a job's passes; see `Family.sample`."""
         features = inputs.features_of(job.seed, settings)
@@ -437,11 +433,7 @@ class Multimer(AlphaFold2Kind):
         return job.seed if settings.msa_mask else None
 
     def sample(
-        self,
-        inputs: AlignmentInputs,
-        job: Job,
-        settings: AlphaFold2Settings,
-        draw: Draw[FeatureSample] = None,
+        self, inputs: AlignmentInputs, job: Job, settings: AlphaFold2Settings, draw: Draw = None
     ) -> FeatureSample:
         """Return the features of a complex, as they are; see `Family.sample`."""
         if settings.msa_cluster:

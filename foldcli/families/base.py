@@ -50,8 +50,8 @@ if TYPE_CHECKING:
     from foldcli.inputs.failures import Failures
 
 InputsT = TypeVar("InputsT")
-# draws a sample in another process; None to draw it here
-Draw: TypeAlias = Callable[..., SampleT] | None
+# draws features of AlphaFold2 in another process; None to draw them here
+Draw: TypeAlias = Callable[..., Any] | None
 
 
 class Family(
@@ -321,7 +321,7 @@ class Family(
         return None
 
     @abstractmethod
-    def sample(self, inputs: InputsT, job: Job, settings: SettingsT, draw: Draw[SampleT] = None) -> SampleT:
+    def sample(self, inputs: InputsT, job: Job, settings: SettingsT, draw: Draw = None) -> SampleT:
         """Make the input of a job; called in a background thread.
 
         Args:

@@ -71,11 +71,7 @@ class TemplateCopy(AlignmentFamily[HomologyModel]):
         """Return None: nothing is random."""
 
     def sample(
-        self,
-        inputs: AlignmentInputs,
-        job: Job,
-        settings: AlphaFold2Settings,
-        draw: Draw[HomologyModel] = None,
+        self, inputs: AlignmentInputs, job: Job, settings: AlphaFold2Settings, draw: Draw = None
     ) -> HomologyModel:
         """Copy the best template of a target.
 

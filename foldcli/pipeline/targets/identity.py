@@ -26,11 +26,6 @@ class TargetIdentities:
     request: AlignmentRequest | None = None
     templates: dict[str, object] | None = None
 
-    @property
-    def family(self) -> AnyFamily:
-        """The family of the first model."""
-        return family_of(self.sources[0])
-
     def sources_of(self, target_input: object) -> list[Source]:
         """Return the models that predict a target; see `foldcli.families.registry.sources_for`."""
         return sources_for(target_input, self.sources)
