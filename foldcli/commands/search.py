@@ -29,7 +29,7 @@ _input_and_result_options = options.combine(
     ),
     options.choice_option(
         "--format",
-        "kind",
+        "file_format",
         choices=["m8", "a3m", "sto", *JOB_FORMATS],
         help="Table of hits, A3M or Stockholm alignments; or jobs of AlphaFold 3, Boltz, OpenFold3, Protenix "
         "or Chai, which get alignments.",
@@ -194,7 +194,7 @@ def _export_jobs(
 
     values, has_templates = context.params, "templates" in options.given_options(context)
     templates = open_library(values["templates"], values["threads"]) if has_templates else None
-    export = ExportRun(inputs, values["kind"], run, values["msa_files"], templates, rna)
+    export = ExportRun(inputs, values["file_format"], run, values["msa_files"], templates, rna)
     export_jobs(export, Path(values["out"]))
 
 

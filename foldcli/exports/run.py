@@ -290,7 +290,7 @@ def _rows_of_job(
     for group in filter(None, groups):
         chains = parse_chains([texts[sequence] for sequence in group])
         # copies of a sequence count once, so that every pair has rows of different proteins
-        paired, unpaired = pair_a3m(chains, [1] * len(group), store.store.request.settings.pairing)
+        paired, unpaired = pair_a3m(chains, [1] * len(group), store.pairing)
         for number, sequence in enumerate(group):
             templates = _templates(texts[sequence], library) if library is not None and is_protein else None
             rows[sequence] = ChainRows(unpaired[number], [pair[number] for pair in paired], templates)

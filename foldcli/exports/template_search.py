@@ -23,14 +23,14 @@ from msa.search.database_search import check_query
 
 
 def run_template_search(
-    queries: Sequence[str], out: str, kind: str, threads: int, overwrite: bool, values: dict[str, Any]
+    queries: Sequence[str], out: str, file_format: str, threads: int, overwrite: bool, values: dict[str, Any]
 ) -> None:
     """Search a library, and write the templates.
 
     Args:
         queries: the inputs.
         out: the file; "-" is standard output.
-        kind: "m8" or "af3".
+        file_format: "m8" or "af3".
         threads: CPU threads.
         overwrite: replace an existing file.
         values: values of `template_options`.
@@ -51,10 +51,10 @@ def run_template_search(
     for query, hits in search_templates_many(records, stage.library, stage.settings):
         logger.info("%s: %d templates", query.id, len(hits.templates))
         write_template_hits(text, query.id, hits)
-        if kind == "af3":
+        if file_format == "af3":
             log_unknown_dates(query.id, hits)
             entries[query.id] = template_entries(hits)
-    content = text.getvalue() if kind == "m8" else json.dumps(entries, indent=1) + "\n"
+    content = text.getvalue() if file_format == "m8" else json.dumps(entries, indent=1) + "\n"
     if out == "-":
         sys.stdout.write(content)
         return

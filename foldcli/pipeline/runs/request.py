@@ -6,7 +6,7 @@ from typing import Any
 
 from foldcli.errors import OptionError
 from foldcli.families.base import AnyFamily
-from foldcli.families.registry import find_family, with_params
+from foldcli.families.registry import find_family, refuse_options_of_others, with_params
 from foldcli.families.settings import NetworkOptions
 from foldcli.pipeline.search.options import SearchOptions
 from foldcli.pipeline.targets.defaults import with_default_method
@@ -56,7 +56,9 @@ class PredictionRequest:
         assignment = RankAssignment.from_environment()
         network = _network_options(values, assignment)
         templates = TemplateOptions.from_options(values, values["threads"])
-        find_family(network.params).check_options(values, given)
+        family = find_family(network.params)
+        refuse_options_of_others(family, given)
+        family.check_options(values)
         return cls(
             search=search,
             network=network,
@@ -74,15 +76,15 @@ class PredictionRequest:
         """The family of networks that `--params` names."""
         return find_family(self.network.params)
 
-    def with_defaults(self, kinds: Sequence[str]) -> "PredictionRequest":
+    def with_defaults(self, families: Sequence[str]) -> "PredictionRequest":
         """Return the request with default parameters and database where it names none; see `defaults`.
 
         Args:
-            kinds: see `foldcli.families.base.Family.kinds`.
+            families: see `foldcli.families.base.Family.needed_families`.
         """
         return replace(
             self,
-            network=with_default_method(self.network, self.templates, kinds),
+            network=with_default_method(self.network, self.templates, families),
             search=None if self.search is None else self.search.with_database(),
         )
 

@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 from foldcli.errors import SomeTargetsFailed
-from foldcli.families.settings import Job, NetworkOptions, PredictSettings
+from foldcli.families.settings import AlphaFold2Settings, Job, NetworkOptions
 from foldcli.inputs.alignment_targets import AlignmentTarget
 from foldcli.inputs.failures import Failures
 from foldcli.inputs.shard import Shard
 from foldcli.outputs.layout import TargetFiles
-from foldcli.params.parameters import TEMPLATE_COPY, NetworkKind, find_parameters
+from foldcli.params.parameters import TEMPLATE_COPY, FamilyName, find_parameters
 from foldcli.pipeline.network.device import NetworkMemory
 from foldcli.pipeline.network.device_workers import DeviceWorker, WorkerSettings
 from foldcli.pipeline.network.job_runners import LocalRunner
@@ -43,7 +43,7 @@ from tests.networks import tiny_parameters
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 CPU = NetworkMemory("cpu")
-SETTINGS = PredictSettings(num_recycles=1, max_seq=8, max_extra_seq=6)
+SETTINGS = AlphaFold2Settings(num_recycles=1, max_seq=8, max_extra_seq=6)
 
 
 def write_targets(folder: Path, names: list[str]) -> list[tuple[str, AlignmentTarget]]:
@@ -165,11 +165,11 @@ def test_seconds_of_overlapping_jobs_are_not_counted_twice(tmp_path: Path) -> No
     assert min(seconds) >= 0.04 and sum(seconds) <= time.perf_counter() - start
 
 
-@pytest.mark.parametrize("kinds", [("monomer",), ("multimer",)])
+@pytest.mark.parametrize("families", [("monomer",), ("multimer",)])
 def test_warm_up_runs_the_network_once(
-    kinds: tuple[NetworkKind, ...], caplog: pytest.LogCaptureFixture
+    families: tuple[FamilyName, ...], caplog: pytest.LogCaptureFixture
 ) -> None:
-    sources = find_parameters(tiny_parameters(), (1,), "auto", kinds)
+    sources = find_parameters(tiny_parameters(), (1,), "auto", families)
     # as if it were a GPU
     predictor = TinyPredictor(sources, SETTINGS, NetworkMemory("cuda:0"))
     with caplog.at_level(logging.DEBUG, "foldcli"):

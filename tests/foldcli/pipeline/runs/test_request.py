@@ -67,6 +67,9 @@ def test_python_values_give_the_request_of_the_command_line(
         ({"qid": True}, "--qid requires a value"),
         ({"params": "template", "dropout": True}, "--dropout: only networks have it"),
         ({"num_diffusion_samples": 5}, "--num-diffusion-samples: only all-atom networks have it"),
+        ({"params": "template", "num_diffusion_steps": 9}, "--num-diffusion-steps: only all-atom networks"),
+        ({"params": "openfold3", "save_pair_representations": True}, "--save-pair-representations: all-atom"),
+        ({"params": "openfold3", "cyclic": "A"}, "--cyclic: all-atom networks have no such option; write"),
         ({"fast": True, "num_iterations": 3}, "--fast is one iteration"),
     ],
 )
