@@ -8,20 +8,21 @@ import click
 from foldcli.errors import SomeTargetsFailed
 from foldcli.logs import logger
 from foldcli.options import common as options
+from foldcli.options import types
 from msa.base.atomic import atomic_write
 from msa.base.errors import InputError
 
 
 @click.command("compare")
-@click.argument("models", nargs=-1, required=True, type=options.InputType(), metavar="MODEL...")
+@click.argument("models", nargs=-1, required=True, type=types.InputType(), metavar="MODEL...")
 @click.option(
-    "--reference", required=True, type=options.InputType(), metavar="STRUCTURE", help="PDB or mmCIF file."
+    "--reference", required=True, type=types.InputType(), metavar="STRUCTURE", help="PDB or mmCIF file."
 )
 @click.option(
     "-o",
     "--out",
     default="-",
-    type=options.PathType(),
+    type=types.PathType(),
     metavar="OUT",
     help="File; - (default) is standard output.",
 )

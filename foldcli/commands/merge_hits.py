@@ -3,16 +3,17 @@
 import click
 
 from foldcli.options import common as options
+from foldcli.options import types
 from foldcli.options.command import GroupedCommand
 
 
 @click.command("merge-hits", cls=GroupedCommand)
-@click.argument("parts", nargs=-1, required=True, type=options.PathType(), metavar="HITS...")
+@click.argument("parts", nargs=-1, required=True, type=types.PathType(), metavar="HITS...")
 @click.option(
     "-o",
     "--out",
     required=True,
-    type=options.PathType(),
+    type=types.PathType(),
     metavar="OUT",
     help="m8: a file; a3m, sto: a folder with one file per query. - is standard output.",
 )

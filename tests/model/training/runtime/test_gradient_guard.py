@@ -18,7 +18,7 @@ def test_gradients_that_are_not_finite_are_skipped_until_too_many(norm: float) -
     for step in range(6):
         assert guard.skips(1.0 if step % 3 == 2 else norm, step, None) == (step % 3 != 2)
     assert guard.skips(norm, 6, None) and guard.skips(norm, 7, None)
-    with pytest.raises(TrainingDiverged, match="3 steps in a row .* at step 8"):
+    with pytest.raises(TrainingDiverged, match=r"3 steps in a row .* at step 8"):
         guard.skips(norm, 8, None)
 
 
