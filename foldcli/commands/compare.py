@@ -1,7 +1,6 @@
 """`foldcli compare`: compare models with an experimental structure."""
 
 import sys
-from pathlib import Path
 
 import click
 
@@ -51,9 +50,9 @@ def command(models: tuple[str, ...], reference: str, out: str, as_json: bool, ov
       foldcli compare out/*/*.cif --reference 1abc.cif
     """
     from foldcli.comparison import read, table
+    from foldcli.outputs.resumable_table import refuse_existing
 
-    if out != "-" and Path(out).exists() and not overwrite:
-        raise click.UsageError(f"{out} exists; --overwrite replaces it.")
+    refuse_existing(out, overwrite)
     expected = read.read_molecules(reference)
     rows = []
     for path in models:
