@@ -17,12 +17,8 @@ from msa.base.hardware import available_cores
 @click.argument("inputs", nargs=-1, type=types.InputType(), required=True, metavar="INPUT...")
 @grouped(
     "Input and results",
-    click.option(
-        "--db",
-        "databases",
-        type=types.PathType(),
-        multiple=True,
-        help="Target database for input sequences, or several, as for `fold`; alignments need none.",
+    options.several_databases_option(
+        "Target database for input sequences, or several, as for `fold`; alignments need none."
     ),
     options.cache_option,
     options.no_verify_option,

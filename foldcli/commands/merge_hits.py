@@ -9,14 +9,7 @@ from foldcli.options.command import GroupedCommand
 
 @click.command("merge-hits", cls=GroupedCommand)
 @click.argument("parts", nargs=-1, required=True, type=types.PathType(), metavar="HITS...")
-@click.option(
-    "-o",
-    "--out",
-    required=True,
-    type=types.PathType(),
-    metavar="OUT",
-    help="m8: a file; a3m, sto: a folder with one file per query. - is standard output.",
-)
+@options.output_option("m8: a file; a3m, sto: a folder with one file per query; - is stdout.")
 @options.threads_option
 @options.overwrite_option
 @options.logging_options

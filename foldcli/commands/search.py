@@ -20,14 +20,7 @@ if TYPE_CHECKING:
 JOB_FORMATS = ("af3", "boltz", "openfold3", "protenix", "chai")
 
 _input_and_result_options = options.combine(
-    click.option(
-        "-o",
-        "--out",
-        required=True,
-        type=types.PathType(),
-        metavar="OUT",
-        help="m8: a file; otherwise a folder with one file per query or job. - is standard output.",
-    ),
+    options.output_option("m8: a file; otherwise a folder with one file per query or job; - is stdout."),
     options.choice_option(
         "--format",
         "kind",
@@ -35,12 +28,7 @@ _input_and_result_options = options.combine(
         help="Table of hits, A3M or Stockholm alignments; or jobs of AlphaFold 3, Boltz, OpenFold3, Protenix "
         "or Chai, which get alignments.",
     ),
-    click.option(
-        "--db",
-        "databases",
-        type=types.PathType(),
-        multiple=True,
-        callback=options.distinct_databases,
+    options.several_databases_option(
         metavar="DB",
         help="Target database; all arguments are then queries. Repeat the option to search further databases "
         "with the profiles of the first.",

@@ -12,9 +12,7 @@ from foldcli.options.templates import template_options
 
 @click.command("templates", cls=GroupedCommand)
 @click.argument("queries", nargs=-1, required=True, type=types.InputType(), metavar="QUERY...")
-@click.option(
-    "-o", "--out", required=True, type=types.PathType(), metavar="OUT", help="File; - is standard output."
-)
+@options.output_option("File; - is stdout.")
 @options.choice_option(
     "--format",
     "kind",

@@ -120,20 +120,47 @@ def distinct_databases(
     return value
 
 
-databases_option = click.option(
-    "--db",
-    "databases",
-    type=PathType(),
-    multiple=True,
-    callback=distinct_databases,
+def several_databases_option(help: str, **settings: Any) -> Callable[[Command], Command]:
+    """Return the option `--db` of a command that searches several databases."""
+    return click.option(
+        "--db",
+        "databases",
+        type=PathType(),
+        multiple=True,
+        callback=distinct_databases,
+        help=help,
+        **settings,
+    )
+
+
+def output_option(help: str) -> Callable[[Command], Command]:
+    """Return the option `-o` of a command that writes a file, or to standard output."""
+    return click.option("-o", "--out", required=True, type=PathType(), metavar="OUT", help=help)
+
+
+databases_option = several_databases_option(
+    f"{_DATABASE_HELP} Repeat the option to search further databases with the profiles of the first.",
     show_default=_PACKAGE_LIBRARY,
-    help=f"{_DATABASE_HELP} Repeat the option to search further databases with the profiles of the first.",
 )
-retries_option = number_option(
-    "--retries",
-    numbers=click.IntRange(0),
-    default=5,
-    help="Maximum number of consecutive attempts without progress.",
+download_options = combine(
+    click.option(
+        "--from",
+        "local_file",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        metavar="FILE",
+        help="Use this copy of the file instead of downloading it; it is not removed.",
+    ),
+    click.option(
+        "--sha256",
+        metavar="HEX|FILE|URL",
+        help="SHA-256 of the file, or a file or URL with the output of sha256sum; another file is refused.",
+    ),
+    number_option(
+        "--retries",
+        numbers=click.IntRange(0),
+        default=5,
+        help="Maximum number of consecutive attempts without progress.",
+    ),
 )
 report_options = combine(
     click.option(
