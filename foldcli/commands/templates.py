@@ -5,15 +5,14 @@ from typing import Any
 import click
 
 from foldcli.options import common as options
+from foldcli.options import types
 from foldcli.options.command import GroupedCommand
 from foldcli.options.templates import template_options
 
 
 @click.command("templates", cls=GroupedCommand)
-@click.argument("queries", nargs=-1, required=True, type=options.InputType(), metavar="QUERY...")
-@click.option(
-    "-o", "--out", required=True, type=options.PathType(), metavar="OUT", help="File; - is standard output."
-)
+@click.argument("queries", nargs=-1, required=True, type=types.InputType(), metavar="QUERY...")
+@options.output_option("File; - is stdout.")
 @options.choice_option(
     "--format",
     "file_format",

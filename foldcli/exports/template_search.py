@@ -5,7 +5,6 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from features.templates.search import search_templates_many
@@ -14,6 +13,7 @@ from foldcli.exports.templates import log_unknown_dates, template_entries, write
 from foldcli.inputs.complexes import Complex
 from foldcli.inputs.queries import QuerySources, name_queries
 from foldcli.logs import logger
+from foldcli.outputs.resumable_table import refuse_existing
 from foldcli.paths import cache_dir
 from foldcli.pipeline.prepare.template_stage import TemplateStage
 from foldcli.pipeline.targets.settings import TemplateOptions
@@ -42,8 +42,7 @@ def run_template_search(
     settings = TemplateOptions.from_options(values, threads)
     if settings is None or settings.hit_file is not None:
         raise OptionError("--no-templates and --pdb-hit-file leave nothing to search.")
-    if out != "-" and Path(out).exists() and not overwrite:
-        raise OptionError(f"{out} exists; --overwrite replaces it.")
+    refuse_existing(out, overwrite)
     records = _read_records(queries)
     stage = TemplateStage.open(settings, cache_dir())
     assert stage.library is not None

@@ -11,6 +11,7 @@ from foldcli.errors import OptionError
 from foldcli.inputs.queries import QuerySources, name_single_chains
 from foldcli.inputs.shard import Shard
 from foldcli.logs import logger
+from foldcli.outputs.resumable_table import refuse_existing
 from foldcli.pipeline.search.opening import DatabaseSource, open_searcher
 from foldcli.pipeline.search.protocols import HitSearcher
 from foldcli.pipeline.search.searcher import LocalSearcher
@@ -86,11 +87,10 @@ class PartSearchRun:
             "search": describe_search(self.settings, self.result, self.shard),
             "iteration": iteration,
         }
-        if not self.overwrite and out.exists():
-            if not _is_finished(out, about, queries):
-                raise OptionError(f"{out} exists; --overwrite replaces it.")
+        if not self.overwrite and _is_finished(out, about, queries):
             logger.info("%s: already done", out)
             return
+        refuse_existing(out, self.overwrite)
         remove_abandoned_files(out.parent, f"{out.name}.")
         with (
             progress_bar("search", "targets") as progress,

@@ -53,22 +53,16 @@ def run_search(
     Raises:
         OptionError: options exclude each other.
     """
-    file_format, threads, further = values["file_format"], values["threads"], values["databases"][1:]
+    file_format, threads = values["file_format"], values["threads"]
     columns = _table_columns(file_format, values["format_output"])
     if values["molecule"] == RNA:
         values = _rna_options(values, given)
-    elif "strand" in given and values["rna_db"] is None:
-        raise OptionError("--strand is for --molecule rna and --rna-db.")
-    limited = _exact_options(values) if values["exact"] else values
-    settings = _alignment_settings(file_format, limited, threads)
+    settings = _alignment_settings(
+        file_format, _exact_options(values) if values["exact"] else values, threads
+    )
     search = settings.search
     sources = QuerySources(inputs, search.comp_bias_corr, search.matrix, values["profiles"])
-    _check_partial(values)
-    _check_jobs(values, given)
-    if values["params"] is not None:
-        _check_molecules(values)
-    if further and (values["partial"] or values["exact"]):
-        raise OptionError(f"--{'partial' if values['partial'] else 'exact'} takes one database.")
+    _check_combinations(values, given)
     if values["partial"]:
         _search_part(values, sources, settings, db, columns, started)
         return
@@ -193,6 +187,18 @@ def _search_part(
         values["overwrite"],
     )
     run.to_file(Path(values["out"]))
+
+
+def _check_combinations(values: Mapping[str, Any], given: Collection[str]) -> None:
+    """Refuse options that exclude or need each other."""
+    if "strand" in given and values["molecule"] != RNA and values["rna_db"] is None:
+        raise OptionError("--strand is for --molecule rna and --rna-db.")
+    _check_partial(values)
+    _check_jobs(values, given)
+    if values["params"] is not None:
+        _check_molecules(values)
+    if values["databases"][1:] and (values["partial"] or values["exact"]):
+        raise OptionError(f"--{'partial' if values['partial'] else 'exact'} takes one database.")
 
 
 def _check_molecules(values: Mapping[str, Any]) -> None:

@@ -23,8 +23,7 @@ from foldcli.pipeline.network.start import Startup, start
 from foldcli.pipeline.prepare.template_stage import TemplateStage
 from foldcli.pipeline.results.relaxation import check_relaxation
 from foldcli.pipeline.runs.dry_run import database_heading, print_prediction_plan
-from foldcli.pipeline.runs.request import PredictionRequest
-from foldcli.pipeline.search.options import KeptState
+from foldcli.pipeline.runs.request import KeptState, PredictionRequest
 from foldcli.pipeline.search.rna import RnaSearch
 from foldcli.pipeline.search.stage import SearchStage
 from foldcli.pipeline.targets.alignment_request import AlignmentRequest

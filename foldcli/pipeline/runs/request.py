@@ -1,16 +1,19 @@
-"""The request of a run of predictions, made once from the values of its options."""
+"""The request of a run of predictions, made once from the values of its options, and what sessions keep."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from foldcli.errors import OptionError
 from foldcli.families.base import AnyFamily
+from foldcli.families.protocols import Network
 from foldcli.families.registry import find_family, refuse_options_of_others, with_params
-from foldcli.families.settings import NetworkOptions
+from foldcli.families.settings import NetworkOptions, Source
 from foldcli.pipeline.search.options import SearchOptions
+from foldcli.pipeline.search.stage import SearchStage
 from foldcli.pipeline.targets.defaults import with_default_method
 from foldcli.pipeline.targets.settings import FeatureSettings, OutputSettings, TemplateOptions
+from foldcli.progress import Report
 from model.parallel.rank_assignment import RankAssignment
 
 
@@ -87,6 +90,24 @@ class PredictionRequest:
             network=with_default_method(self.network, self.templates, families),
             search=None if self.search is None else self.search.with_database(),
         )
+
+
+@dataclass
+class KeptState:
+    """State that a Python session keeps for its next run, and its observers of a run.
+
+    Args:
+        search: the search stage, in this process, and the description of its database.
+    """
+
+    networks: dict[Source, Network] = field(default_factory=dict)
+    search: tuple[SearchStage, str] | None = None
+    report: Report | None = None
+
+    def open(self, search: SearchOptions, device: str) -> tuple[SearchStage, str]:
+        """Return the search stage, opening the database at the first call; see `SearchOptions.open`."""
+        self.search = self.search or search.open(device, None)
+        return self.search
 
 
 def _network_options(values: dict[str, Any], assignment: RankAssignment | None) -> NetworkOptions:

@@ -39,7 +39,7 @@ started: list[str] = []
 
 @dataclass(frozen=True)
 class Assembly:
-    """A target that only this family reads: chains, and a number of atoms that are none of theirs."""
+    """A target that only this family reads: chains, and a number of atoms outside the chains."""
 
     name: str
     chains: tuple[FastaRecord, ...]
