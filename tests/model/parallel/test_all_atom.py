@@ -14,6 +14,7 @@ from model.planning.alphafold3 import PredictionSize
 from tests.model.alphafold3.confidence_inputs import make_inputs
 from tests.model.alphafold3.parity_networks import network
 from tests.model.parallel import cases
+from tests.model.parallel.host_graphs import predict_all_atom_as_graphs
 from tests.networks import tiny_all_atom
 from tests.rank_processes import RankProcesses
 
@@ -81,6 +82,16 @@ def test_equal_to_one_process(
             pairs += [(getattr(mine, name), getattr(theirs, name)) for name in names]
         for value, reference in pairs:
             assert torch.linalg.norm(value - reference) <= RELATIVE * torch.linalg.norm(reference) + 1e-6
+
+
+def test_graphs_with_communication_predict_the_same(ranks: RankProcesses) -> None:
+    config, inputs = replace(tiny_all_atom(), pairformer_blocks=3), random_inputs(7, 4, masked=True)
+    expected = ranks.call(cases.predict_all_atom, config, inputs, 1, 7)
+    found = ranks.call(predict_all_atom_as_graphs, config, inputs)
+    for (samples, trunk), (positions, pair, replays) in zip(expected, found, strict=True):
+        # two trunks of two cycles, the first of which may prepare weights
+        assert replays >= 2 * 3
+        assert torch.equal(positions, samples.positions) and torch.equal(pair, trunk.pair)
 
 
 @pytest.mark.parametrize("samples", [1, 2, 5])
