@@ -21,8 +21,8 @@ from model.training.data.data import ChainSet, Split
 from model.training.data.sampling import TrainingSampleSettings
 from model.training.runtime import checkpoint
 from model.training.runtime.checkpoint import (
+    CARRIED_FOLDER,
     FULL_NAME,
-    PORTABLE_FOLDER,
     averaged_arrays,
     read_portable_manifest,
     save_portable_checkpoint,
@@ -109,7 +109,7 @@ def test_run_continues_from_the_portable_checkpoint(
     assert torch.allclose(second.flat.average, first.flat.average, rtol=2**-8, atol=1e-12)
     scale = (first.flat.values - first.flat.average).abs().max() + first.flat.values.abs().max() / 256
     assert float((second.flat.values - first.flat.values).abs().max()) <= float(scale) / 64
-    for path in (tmp_path / PORTABLE_FOLDER).glob("offset-*"):
+    for path in (tmp_path / CARRIED_FOLDER).glob("offset-*"):
         path.unlink()
     third = chain_trainer(settings, chains, split, tmp_path, CPU, resume=True)
     assert torch.equal(third.flat.values, third.flat.average)
@@ -121,7 +121,7 @@ def test_network_of_a_portable_checkpoint_runs_in_the_inference_code(
 ) -> None:
     trainer = chain_trainer(settings, chains, split, tmp_path, CPU)
     list(trainer.train(max_steps=1))
-    network = build_network(settings.network, averaged_arrays(tmp_path / PORTABLE_FOLDER))
+    network = build_network(settings.network, averaged_arrays(tmp_path / CARRIED_FOLDER))
     with trainer.flat.using_average():
         for name, parameter in trainer.task.network.named_parameters():
             assert torch.allclose(parameter, network.get_parameter(name), rtol=2**-8, atol=1e-12), name
@@ -141,7 +141,7 @@ def test_damaged_portable_checkpoint_is_named(
 ) -> None:
     list(chain_trainer(settings, chains, split, tmp_path, CPU).train(max_steps=1))
     (tmp_path / FULL_NAME).unlink()
-    folder = tmp_path / PORTABLE_FOLDER
+    folder = tmp_path / CARRIED_FOLDER
     (part,), manifest = folder.glob("average-0-*"), folder / "manifest.json"
     whole, other = part.read_bytes(), safetensors.numpy.save({"values": np.zeros(3, np.float32)})
     for content in (whole[:100], whole[:-1], other):
@@ -165,7 +165,7 @@ def test_portable_checkpoint_survives_a_stop_between_its_parts(
 ) -> None:
     trainer = chain_trainer(settings, chains, split, tmp_path, CPU)
     list(trainer.train(max_steps=1))
-    newer = tmp_path / PORTABLE_FOLDER
+    newer = tmp_path / CARRIED_FOLDER
     folder = Path(shutil.copytree(newer, tmp_path / "older"))
     manifest, before = read_portable_manifest(folder), averaged_arrays(folder)
     list(trainer.train(max_steps=1))
@@ -194,7 +194,7 @@ def test_incomplete_and_older_portable_checkpoints(
     monkeypatch.setattr(checkpoint, "MAX_PART_BYTES", 2**14)
     list(chain_trainer(settings, chains, split, tmp_path, CPU).train(max_steps=1))
     (tmp_path / FULL_NAME).unlink()
-    folder = tmp_path / PORTABLE_FOLDER
+    folder = tmp_path / CARRIED_FOLDER
     values = chain_trainer(settings, chains, split, tmp_path, CPU, resume=True).flat.values
     manifest = json.loads((folder / "manifest.json").read_text())
     manifest["parts"] = {name: len(digests) for name, digests in manifest["parts"].items()}
