@@ -189,6 +189,24 @@ def test_run_is_continued_and_exported(data: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_two_processes_stop_after_the_given_steps(data: Path, tmp_path: Path) -> None:
+    config, run = tmp_path / "tiny.yaml", tmp_path / "run"
+    config.write_text(CONFIG.replace("\nbatch: 1", "\nbatch: 2"))
+    options = ["train", config, "-o", run, "--data", data, "--prepared", tmp_path / "unpacked"]
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    assert run_foldcli([*options, "--unpack-only"]).returncode == 0
+    subprocess.run(
+        [*torchrun, "-m", "foldcli", *map(str, options), "--device", "cpu", "--max-steps", "2"],
+        check=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        timeout=60,
+    )
+    assert stored_progress(run).step == 2
+    lines = (run / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in lines] == [1, 2]
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_signal_to_all_processes_of_a_run_writes_a_checkpoint(
     data: Path, tmp_path: Path, number: signal.Signals
