@@ -77,7 +77,7 @@ class TemplateFinder(Protocol):
         """Find the templates of a chain; `index` is its place among those of the target."""
 
 
-class FeatureCache(Protocol):
+class CacheAccess(Protocol):
     """The part of `foldcli.pipeline.targets.settings.FeatureSettings` that families use."""
 
     @property
@@ -105,8 +105,8 @@ class FeatureServices(Protocol):
         """The search for templates; None to use no templates."""
 
     @property
-    def settings(self) -> FeatureCache:
-        """The feature cache."""
+    def settings(self) -> CacheAccess:
+        """The folder of the feature cache, and its use."""
 
     @property
     def template_lock(self) -> AbstractContextManager[Any]:
