@@ -208,8 +208,8 @@ def _inputs(queries: Queries) -> Iterator[list[str]]:
             if name.split() != [name]:
                 raise ValueError(f"not the name of a target: {name!r}")
         with tempfile.TemporaryDirectory(prefix="foldcli-") as folder:
-            files = unique_names([name.replace("/", "_") for name in queries])
-            paths = [Path(folder, f"{file}.fasta") for file in files]
+            file_names = unique_names([name.replace("/", "_") for name in queries])
+            paths = [Path(folder, f"{file}.fasta") for file in file_names]
             for path, (name, sequence) in zip(paths, queries.items(), strict=True):
                 path.write_text(f">{name}\n{sequence}\n")
             yield list(map(str, paths))
