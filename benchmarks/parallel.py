@@ -18,7 +18,8 @@ parameters and features, and prints
 in CUDA graphs; "at-once", without them; "copies", in pieces by copy engines. --launching pinned pins each
 process to one core, beside a process that is always busy. --tokens measures whole predictions of the all-atom
 network (on a GPU 4 cycles, 200 steps, 5 samples): "pass" means such a prediction, and blocks are those of the
-pairformer.
+pairformer. Another prediction, which waits for the GPU after each phase, gives the seconds of each phase, and
+those after which the CPU has launched it.
 
 With two numbers of --blocks, all figures per block are differences between the two networks divided by the
 number of additional blocks: those of the stack alone, in a few seconds.
@@ -37,7 +38,7 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -55,6 +56,7 @@ from cuda.fused.chunking import chunk_budget
 from model.alphafold2.modules.config import ModelConfig, model_config
 from model.alphafold2.recycling import feature_tensors
 from model.alphafold3.config import OPENBIND, AlphaFold3Config
+from model.alphafold3.network import AlphaFold3
 from model.alphafold3.sampling import SeededDraws
 from model.checkpoints.alphafold2 import build_network
 from model.parallel.all_atom import ParallelAlphaFold3
@@ -95,7 +97,7 @@ class Measured:
 
     Args:
         seconds: of each pass.
-        launched: seconds of each pass until the CPU has launched everything.
+        launched: seconds of each pass until the CPU has launched everything; empty for all-atom networks.
         peak_bytes: peak of allocated GPU memory, 0 on a CPU.
         traffic: calls, received bytes and seconds that computation waited, by kind of communication, [3].
         positions: [N, 37, 3], Å, after a pass.
@@ -230,25 +232,59 @@ def measure_all_atom(
         network = ParallelAlphaFold3(network, group)
     inputs = make_inputs(case.residues, ROWS if on_gpu else 8, device.type)
     plan = plan_prediction(config, size, torch.cuda.mem_get_info(device)[0] if on_gpu else 0)
-    seconds, positions = [], np.empty(0)
     if on_gpu:
+        # as predictions do
+        torch.backends.cuda.matmul.allow_tf32 = options.precision == "bf16"
         torch.cuda.reset_peak_memory_stats()
-    for index in range(options.passes + 1):
-        with shared_core(case, 0 if group is None else group.rank) if index else nullcontext():
+
+    def predict() -> np.ndarray:
+        samples = network.predict(
+            inputs,
+            SeededDraws(0),
+            cycles=CYCLES if on_gpu else 1,
+            steps=STEPS if on_gpu else 2,
+            samples=SAMPLES,
+            chunk_elements=plan.chunk_elements,
+            samples_at_once=plan.samples_at_once,
+        )
+        array: np.ndarray = samples.positions.cpu().numpy()
+        return array
+
+    seconds, positions = [], predict()
+    with shared_core(case, 0 if group is None else group.rank):
+        for _ in range(options.passes):
             start = time.perf_counter()
-            samples = network.predict(
-                inputs,
-                SeededDraws(0),
-                cycles=CYCLES if on_gpu else 1,
-                steps=STEPS if on_gpu else 2,
-                samples=SAMPLES,
-                chunk_elements=plan.chunk_elements,
-                samples_at_once=plan.samples_at_once,
-            )
-            positions = samples.positions.cpu().numpy()
+            positions = predict()
             seconds.append(time.perf_counter() - start)
+    with timed_phases(network, None if group is None else group.rank):
+        predict()
     peak = torch.cuda.max_memory_allocated() if on_gpu else 0
-    return Measured(seconds[1:], seconds[1:], peak, {}, positions)
+    return Measured(seconds, [], peak, {}, positions)
+
+
+@contextmanager
+def timed_phases(network: AlphaFold3, rank: int | None) -> Iterator[None]:
+    """Print the seconds of each phase of a prediction, and those until the CPU has launched it."""
+
+    def timed(name: str, run: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **options: Any) -> Any:
+            start = time.perf_counter()
+            result = run(*arguments, **options)
+            launched = time.perf_counter() - start
+            if torch.cuda.is_available():
+                torch.cuda.synchronize()
+            whole = time.perf_counter() - start
+            print(f"    rank {rank or 0}: {name} {whole:.3f} s, launched after {launched:.3f} s", flush=True)
+            return result
+
+        return call
+
+    names = ("trunk", "sample", "score")
+    for name in names:
+        setattr(network, name, timed(name, getattr(network, name)))
+    yield
+    for name in names:
+        delattr(network, name)
 
 
 def measure_network(
@@ -392,10 +428,11 @@ def print_case(case: Case, measured: list[list[Measured]], blocks: list[int], fi
     difference = np.sqrt(np.square(last.positions - first.positions).mean())
     peak = max(rank[-1].peak_bytes for rank in measured) / 2**30
     block_seconds, traffic = per_block(measured[0], blocks)
+    launched = f"launched after {statistics.median(last.launched):.3f} s, " if last.launched else ""
     print(
         f"{case.residues:5d} {'tokens' if case.all_atom else 'residues'}, {case.ranks} ranks "
         f"{case.transfers}, {case.launching}: {seconds:8.3f} s a pass, "
-        f"launched after {statistics.median(last.launched):.3f} s, "
+        f"{launched}"
         f"{speedup:5.2f} × the speed of the first, {block_seconds * 1000:.2f} ms a block, "
         f"peak {peak:.2f} GiB, positions differ by {difference:.1e} Å",
         flush=True,

@@ -19,6 +19,7 @@ from rdkit.Chem import rdDistGeom
 from features.chemistry.components import Component
 from features.chemistry.molecules import InvalidMolecule, build_molecule, without_hydrogens
 from msa.base.cpu_kernels.threads import run_in_threads
+from msa.base.hardware import available_cores
 
 Source = Literal["rdkit", "ideal", "model", "none"]
 
@@ -128,7 +129,7 @@ def _molecule(component: Component, chiral: bool) -> Chem.Mol | None:
 def _embed_all(attempts: Sequence[_Attempt]) -> None:
     """Make attempts on several threads; RDKit leaves the interpreter to others meanwhile."""
     with interrupts_kept():
-        threads = min(len(os.sched_getaffinity(0)), _MOST_THREADS)
+        threads = min(available_cores(), _MOST_THREADS)
         run_in_threads(lambda i, _: _embed(attempts[i]), [(i, i + 1) for i in range(len(attempts))], threads)
 
 

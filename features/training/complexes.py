@@ -5,7 +5,6 @@ the seed and its number alone, so a run can go on at any sample, and processes c
 """
 
 import hashlib
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -25,7 +24,7 @@ from features.training.labels import MoleculeTable, molecule_table
 from features.training.weights import ChainContacts, ChainOrInterface, sample_probabilities
 from msa.base.atomic import atomic_write
 from msa.base.errors import InputError
-from msa.base.json_files import read_json
+from msa.base.json_files import read_json, write_json
 
 FORMAT, VERSION = "foldcli.complexes", 2
 _INDEX, _COORDINATES = "complexes", "coordinates"
@@ -111,8 +110,7 @@ def write_index(
     folder.mkdir(parents=True, exist_ok=True)
     with atomic_write(folder / f"proteins{part}.fasta", "w") as stream:
         stream.writelines(f">{protein_name(sequence)}\n{sequence}\n" for sequence in sequences)
-    with atomic_write(folder / f"{_INDEX}{part}.json", "w") as stream:
-        json.dump(asdict(_Index(list(entries), known)), stream, indent=1)
+    write_json(folder / f"{_INDEX}{part}.json", asdict(_Index(list(entries), known)), indent=1)
 
 
 def protein_name(sequence: str) -> str:

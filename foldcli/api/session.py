@@ -20,8 +20,8 @@ from foldcli.logs import logger
 from foldcli.options.command import parse_python_values
 from foldcli.paths import default_feature_cache
 from foldcli.pipeline.runs.prediction import fold_targets, run_predictions
-from foldcli.pipeline.runs.request import PredictionRequest
-from foldcli.pipeline.search.options import KeptState, SearchOptions
+from foldcli.pipeline.runs.request import KeptState, PredictionRequest
+from foldcli.pipeline.search.options import SearchOptions
 from foldcli.process_state import keep_bytecode, make_cpu_products_reproducible, set_numba_cache_folder
 from foldcli.search_runs.folder import write_alignments
 from foldcli.search_runs.settings import SearchRun

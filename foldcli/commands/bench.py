@@ -6,6 +6,7 @@ import click
 
 from foldcli.logs import logger
 from foldcli.options import common as options
+from foldcli.options import types
 from foldcli.paths import cache_dir
 from msa.base.atomic import atomic_write
 from msa.base.errors import MissingError
@@ -29,7 +30,7 @@ def command() -> None:
 )
 @click.option(
     "--lengths",
-    type=options.numbers_type(
+    type=types.numbers_type(
         "query lengths such as 128,256", lambda number: number.isdecimal() and int(number) > 0
     ),
     show_default="128,256,512,1024,2048; with --tune, those of the launch table",

@@ -11,6 +11,7 @@ import click
 from foldcli.errors import SomeTargetsFailed
 from foldcli.logs import logger
 from foldcli.options import common as options
+from foldcli.options import types
 from foldcli.paths import default_feature_cache
 from foldcli.progress import progress_bar
 from msa.base.errors import InputError
@@ -132,12 +133,12 @@ def verify(cache: Path, as_json: bool) -> None:
 @cache_argument
 @click.option(
     "--older-than",
-    type=options.ParsedType("AGE", _parse_age),
+    type=types.ParsedType("AGE", _parse_age),
     help="Remove entries older than AGE, such as 30d or 12h.",
 )
 @click.option(
     "--max-size",
-    type=options.size_type,
+    type=types.size_type,
     help="Remove the oldest entries until the cache is at most SIZE, such as 20G.",
 )
 @options.flag("--absent-source", help="Remove entries whose source files are all gone.")

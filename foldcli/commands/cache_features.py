@@ -8,20 +8,17 @@ from foldcli.options import common as options
 from foldcli.options import predict as predict_options
 from foldcli.options import search as search_options
 from foldcli.options import templates as template_options
+from foldcli.options import types
 from foldcli.options.command import CACHE_REPLACEMENTS, GroupedCommand, grouped
 from msa.base.hardware import available_cores
 
 
 @click.command("cache-features", cls=GroupedCommand, replacements=CACHE_REPLACEMENTS)
-@click.argument("inputs", nargs=-1, type=options.InputType(), required=True, metavar="INPUT...")
+@click.argument("inputs", nargs=-1, type=types.InputType(), required=True, metavar="INPUT...")
 @grouped(
     "Input and results",
-    click.option(
-        "--db",
-        "databases",
-        type=options.PathType(),
-        multiple=True,
-        help="Target database for input sequences, or several, as for `fold`; alignments need none.",
+    options.several_databases_option(
+        "Target database for input sequences, or several, as for `fold`; alignments need none."
     ),
     options.cache_option,
     options.no_verify_option,

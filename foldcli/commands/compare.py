@@ -1,27 +1,27 @@
 """`foldcli compare`: compare models with an experimental structure."""
 
 import sys
-from pathlib import Path
 
 import click
 
 from foldcli.errors import SomeTargetsFailed
 from foldcli.logs import logger
 from foldcli.options import common as options
+from foldcli.options import types
 from msa.base.atomic import atomic_write
 from msa.base.errors import InputError
 
 
 @click.command("compare")
-@click.argument("models", nargs=-1, required=True, type=options.InputType(), metavar="MODEL...")
+@click.argument("models", nargs=-1, required=True, type=types.InputType(), metavar="MODEL...")
 @click.option(
-    "--reference", required=True, type=options.InputType(), metavar="STRUCTURE", help="PDB or mmCIF file."
+    "--reference", required=True, type=types.InputType(), metavar="STRUCTURE", help="PDB or mmCIF file."
 )
 @click.option(
     "-o",
     "--out",
     default="-",
-    type=options.PathType(),
+    type=types.PathType(),
     metavar="OUT",
     help="File; - (default) is standard output.",
 )
@@ -50,9 +50,9 @@ def command(models: tuple[str, ...], reference: str, out: str, as_json: bool, ov
       foldcli compare out/*/*.cif --reference 1abc.cif
     """
     from foldcli.comparison import read, table
+    from foldcli.outputs.resumable_table import refuse_existing
 
-    if out != "-" and Path(out).exists() and not overwrite:
-        raise click.UsageError(f"{out} exists; --overwrite replaces it.")
+    refuse_existing(out, overwrite)
     expected = read.read_molecules(reference)
     rows = []
     for path in models:

@@ -7,11 +7,12 @@ from typing import Any, Literal
 import click
 
 from foldcli.options import common as options
+from foldcli.options import types
 
 
 @click.command("createdb")
 @click.argument(
-    "fasta", nargs=-1, type=options.InputType("nothing to build; --info describes it"), metavar="[FASTA...]"
+    "fasta", nargs=-1, type=types.InputType("nothing to build; --info describes it"), metavar="[FASTA...]"
 )
 @click.option(
     "-o",

@@ -47,19 +47,7 @@ def list_sources(sources: Path | None) -> None:
 @click.option(
     "--url", metavar="URL", show_default="that of the table", help="Address of the file on a mirror."
 )
-@click.option(
-    "--from",
-    "local_file",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="Use this copy of the file instead of downloading it; it is not removed.",
-)
-@click.option(
-    "--sha256",
-    metavar="HEX|FILE|URL",
-    help="SHA-256 of the file, or a file or URL with the output of sha256sum; another file is refused.",
-)
-@options.retries_option
+@options.download_options
 @options.flag("--keep", help="Keep the downloaded file, in DB.fetch.")
 @options.flag("--no-mask", help="As for createdb.")
 @options.threads_option

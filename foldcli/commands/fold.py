@@ -9,6 +9,7 @@ from foldcli.options import predict as predict_options
 from foldcli.options import ranks as rank_options
 from foldcli.options import search as search_options
 from foldcli.options import templates as template_options
+from foldcli.options import types
 from foldcli.options.command import (
     COMMON_OPTIONS,
     PREDICTION_REPLACEMENTS,
@@ -42,7 +43,7 @@ fold_options = options.combine(*FOLD_OPTIONS)
 
 
 @click.command("fold", cls=GroupedCommand, replacements=FOLD_REPLACEMENTS, common=COMMON_OPTIONS)
-@click.argument("queries", nargs=-1, type=options.InputType(), required=True, metavar="QUERY...")
+@click.argument("queries", nargs=-1, type=types.InputType(), required=True, metavar="QUERY...")
 @options.combine(*FOLD_OPTIONS[:2], grouped("Search", options.rna_db_option), *FOLD_OPTIONS[2:])
 def command(queries: tuple[str, ...], rna_db: str | None, **option_values: Any) -> int | None:
     """Predict structures of proteins and other molecules: search, cache-features, predict.

@@ -3,19 +3,13 @@
 import click
 
 from foldcli.options import common as options
+from foldcli.options import types
 from foldcli.options.command import GroupedCommand
 
 
 @click.command("merge-hits", cls=GroupedCommand)
-@click.argument("parts", nargs=-1, required=True, type=options.PathType(), metavar="HITS...")
-@click.option(
-    "-o",
-    "--out",
-    required=True,
-    type=options.PathType(),
-    metavar="OUT",
-    help="m8: a file; a3m, sto: a folder with one file per query. - is standard output.",
-)
+@click.argument("parts", nargs=-1, required=True, type=types.PathType(), metavar="HITS...")
+@options.output_option("m8: a file; a3m, sto: a folder with one file per query; - is stdout.")
 @options.threads_option
 @options.overwrite_option
 @options.logging_options

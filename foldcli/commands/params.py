@@ -71,19 +71,7 @@ def command() -> None:
     show_default=f"DeepMind's archive: {ARCHIVE_URL}, or that of an older version",
     help="URL of the archive, for example on a mirror.",
 )
-@click.option(
-    "--from",
-    "local_archive",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="Use this archive, or OpenFold3's checkpoint, instead of downloading one; it is not removed.",
-)
-@click.option(
-    "--sha256",
-    metavar="HEX|FILE|URL",
-    help="SHA-256 of the archive, or a file or URL with the output of sha256sum; another archive is refused.",
-)
-@options.retries_option
+@options.download_options
 @options.overwrite_option
 @options.logging_options
 def fetch(
@@ -91,7 +79,7 @@ def fetch(
     models: tuple[int, ...],
     dest: Path | None,
     url: str | None,
-    local_archive: Path | None,
+    local_file: Path | None,
     sha256: str | None,
     retries: int,
     overwrite: bool,
@@ -111,17 +99,17 @@ def fetch(
     """
     all_atom = _OPENFOLD3_NAMES.get(which)
     url = url or (archive_url(which) if all_atom is None else PUBLISHED[all_atom].url)
-    check_source(url, has_checksum=local_archive is not None or sha256 is not None)
+    check_source(url, has_checksum=local_file is not None or sha256 is not None)
     from foldcli.params.fetch import FetchSettings, fetch
 
-    expected = None if sha256 is None else expected_sha256(sha256, str(local_archive or url))
+    expected = None if sha256 is None else expected_sha256(sha256, str(local_file or url))
     if all_atom is not None:
-        _fetch_openfold3(all_atom, dest, url, local_archive, expected, retries, overwrite)
+        _fetch_openfold3(all_atom, dest, url, local_file, expected, retries, overwrite)
         return
     for line in NOTICE.splitlines():
         logger.info("%s", line)
     folder = dest or default_folder()
-    settings = FetchSettings(folder, which, models, url, local_archive, expected, retries, overwrite)
+    settings = FetchSettings(folder, which, models, url, local_file, expected, retries, overwrite)
     written = fetch(settings)
     if not written:
         logger.info("%s: all files are already installed; --overwrite replaces them", folder)

@@ -8,6 +8,7 @@ from foldcli.options import common as options
 from foldcli.options import predict as predict_options
 from foldcli.options import ranks as rank_options
 from foldcli.options import templates as template_options
+from foldcli.options import types
 from foldcli.options.command import (
     COMMON_OPTIONS,
     PAIRING_REPLACEMENTS,
@@ -26,7 +27,7 @@ from foldcli.options.command import (
 @click.argument(
     "targets",
     nargs=-1,
-    type=options.InputType("nothing is searched here; use foldcli fold QUERY --db {path}"),
+    type=types.InputType("nothing is searched here; use foldcli fold QUERY --db {path}"),
     metavar="TARGET...",
 )
 @grouped(

@@ -9,6 +9,7 @@ import click
 from foldcli.errors import SomeTargetsFailed
 from foldcli.logs import logger
 from foldcli.options import common as options
+from foldcli.options import types
 from foldcli.paths import make_writable_folder
 from model.errors import RelaxError
 from msa.base.atomic import atomic_write
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @click.command("relax")
-@click.argument("files", nargs=-1, required=True, type=options.PathType(), metavar="FILE...")
+@click.argument("files", nargs=-1, required=True, type=types.PathType(), metavar="FILE...")
 @options.out_option
 @options.choice_option(
     "--device", choices=["auto", "cpu", "gpu"], help="Device; auto is a GPU if OpenMM can use one."

@@ -6,16 +6,17 @@ import click
 
 from foldcli.commands.fold import FOLD_REPLACEMENTS, fold_options
 from foldcli.options import common as options
+from foldcli.options import types
 from foldcli.options.command import COMMON_OPTIONS, GroupedCommand
 
 
 @click.command(
     "screen", cls=GroupedCommand, replacements=FOLD_REPLACEMENTS, common=("--pairs", *COMMON_OPTIONS)
 )
-@click.argument("files", nargs=-1, type=options.InputType(), required=True, metavar="CHAINS...")
+@click.argument("files", nargs=-1, type=types.InputType(), required=True, metavar="CHAINS...")
 @click.option(
     "--pairs",
-    type=options.PathType(),
+    type=types.PathType(),
     metavar="TABLE",
     help="Predict the complexes in this table. A line has the ids of two or more chains, separated by tabs "
     "or commas; a repeated id is a copy.",

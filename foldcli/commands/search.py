@@ -9,6 +9,7 @@ import click
 from foldcli.options import common as options
 from foldcli.options import predict as predict_options
 from foldcli.options import search as search_options
+from foldcli.options import types
 from foldcli.options.command import COMMON_OPTIONS, SEARCH_REPLACEMENTS, GroupedCommand, grouped
 from foldcli.options.templates import library_option
 
@@ -19,27 +20,15 @@ if TYPE_CHECKING:
 JOB_FORMATS = ("af3", "boltz", "openfold3", "protenix", "chai")
 
 _input_and_result_options = options.combine(
-    click.option(
-        "-o",
-        "--out",
-        required=True,
-        type=options.PathType(),
-        metavar="OUT",
-        help="m8: a file; otherwise a folder with one file per query or job. - is standard output.",
-    ),
+    options.output_option("m8: a file; otherwise a folder with one file per query or job; - is stdout."),
     options.choice_option(
         "--format",
-        "kind",
+        "file_format",
         choices=["m8", "a3m", "sto", *JOB_FORMATS],
         help="Table of hits, A3M or Stockholm alignments; or jobs of AlphaFold 3, Boltz, OpenFold3, Protenix "
         "or Chai, which get alignments.",
     ),
-    click.option(
-        "--db",
-        "databases",
-        type=options.PathType(),
-        multiple=True,
-        callback=options.distinct_databases,
+    options.several_databases_option(
         metavar="DB",
         help="Target database; all arguments are then queries. Repeat the option to search further databases "
         "with the profiles of the first.",
@@ -74,12 +63,12 @@ _input_and_result_options = options.combine(
         "--profile",
         "profiles",
         multiple=True,
-        type=options.PathType(),
+        type=types.PathType(),
         help="Search with the profiles in a file from --save-profile, instead of or in addition to QUERY.",
     ),
     click.option(
         "--save-profile",
-        type=options.PathType(),
+        type=types.PathType(),
         help="Save the last profiles. m8: a file; a3m, sto: a folder with one NAME.npz per query.",
     ),
     options.flag(
@@ -106,7 +95,7 @@ _input_and_result_options = options.combine(
     click.option(
         "--previous",
         multiple=True,
-        type=options.PathType(),
+        type=types.PathType(),
         metavar="HITS",
         help="With --partial: OUT of an earlier iteration; repeat the option for each part and iteration. "
         "Without it, the first iteration is run.",
@@ -116,7 +105,7 @@ _input_and_result_options = options.combine(
 
 
 @click.command("search", cls=GroupedCommand, replacements=SEARCH_REPLACEMENTS, common=COMMON_OPTIONS)
-@click.argument("queries", nargs=-1, type=options.PathType(), metavar="[QUERY...] [DB]")
+@click.argument("queries", nargs=-1, type=types.PathType(), metavar="[QUERY...] [DB]")
 @grouped("Input and results", _input_and_result_options)
 @grouped("Search", search_options.search_options)
 @grouped("Rows of the alignment, for all formats but m8", search_options.alignment_options)
@@ -194,7 +183,7 @@ def _export_jobs(
 
     values, has_templates = context.params, "templates" in options.given_options(context)
     templates = open_library(values["templates"], values["threads"]) if has_templates else None
-    export = ExportRun(inputs, values["kind"], run, values["msa_files"], templates, rna)
+    export = ExportRun(inputs, values["file_format"], run, values["msa_files"], templates, rna)
     export_jobs(export, Path(values["out"]))
 
 
@@ -214,7 +203,7 @@ def _split_arguments(context: click.Context, arguments: tuple[str, ...]) -> tupl
     if not inputs and not profiles:
         raise click.UsageError("Missing argument 'QUERY'.")
     for path in inputs:
-        if options.is_database(path):
+        if types.is_database(path):
             place = "comes last, after the queries" if server is None else "is the server's"
             place = "is named with --db" if database else place
             raise click.UsageError(f"{path} is a database, not a query: the database {place}.")

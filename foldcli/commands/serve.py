@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from foldcli.options import common as options
+from foldcli.options import types
 from foldcli.options.command import GroupedCommand, grouped
 from foldcli.options.templates import library_option
 from foldcli.paths import cache_dir, default_feature_cache
@@ -42,7 +43,7 @@ _listening_options = options.combine(
     click.option(
         "--http",
         "address",
-        type=options.ParsedType("HOST:PORT", _parse_address),
+        type=types.ParsedType("HOST:PORT", _parse_address),
         help="Address for clients of ColabFold's MSA server; needs pip install 'foldcli[server]'.",
     ),
     options.number_option(
@@ -92,7 +93,7 @@ _http_options = options.combine(
 
 
 @click.command("serve", cls=GroupedCommand)
-@click.argument("databases", nargs=-1, required=True, type=options.PathType(), metavar="DB...")
+@click.argument("databases", nargs=-1, required=True, type=types.PathType(), metavar="DB...")
 @grouped("Server", _listening_options)
 @grouped("With --http", _http_options)
 @grouped("Device", options.device_option("the searches"), options.threads_option)

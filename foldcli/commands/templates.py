@@ -5,18 +5,17 @@ from typing import Any
 import click
 
 from foldcli.options import common as options
+from foldcli.options import types
 from foldcli.options.command import GroupedCommand
 from foldcli.options.templates import template_options
 
 
 @click.command("templates", cls=GroupedCommand)
-@click.argument("queries", nargs=-1, required=True, type=options.InputType(), metavar="QUERY...")
-@click.option(
-    "-o", "--out", required=True, type=options.PathType(), metavar="OUT", help="File; - is standard output."
-)
+@click.argument("queries", nargs=-1, required=True, type=types.InputType(), metavar="QUERY...")
+@options.output_option("File; - is stdout.")
 @options.choice_option(
     "--format",
-    "kind",
+    "file_format",
     choices=["m8", "af3"],
     help="Table of templates, or JSON with the template entries of AlphaFold 3's jobs by query.",
 )
@@ -25,7 +24,7 @@ from foldcli.options.templates import template_options
 @options.overwrite_option
 @options.logging_options
 def command(
-    queries: tuple[str, ...], out: str, kind: str, threads: int, overwrite: bool, **option_values: Any
+    queries: tuple[str, ...], out: str, file_format: str, threads: int, overwrite: bool, **option_values: Any
 ) -> None:
     """Search a structure library for templates, and write tables or AlphaFold 3's entries.
 
@@ -40,4 +39,4 @@ def command(
     """
     from foldcli.exports.template_search import run_template_search
 
-    run_template_search(queries, out, kind, threads, overwrite, option_values)
+    run_template_search(queries, out, file_format, threads, overwrite, option_values)

@@ -7,6 +7,7 @@ import click
 
 from foldcli.inputs.shard import Shard
 from foldcli.options import common as options
+from foldcli.options import types
 from foldcli.options.command import GroupedCommand
 
 # options of chains with alignments, and of whole complexes
@@ -15,7 +16,7 @@ _OF_MOLECULES = ("max_tokens", "max_release_date", "clusters", "shard")
 
 
 @click.command("training-data", cls=GroupedCommand)
-@click.argument("structures", nargs=-1, required=True, type=options.PathType(), metavar="STRUCTURES...")
+@click.argument("structures", nargs=-1, required=True, type=types.PathType(), metavar="STRUCTURES...")
 @click.option(
     "-o",
     "--out",

@@ -6,6 +6,7 @@ import click
 
 from foldcli.logs import logger
 from foldcli.options import common as options
+from foldcli.options import types
 from msa.base.errors import MissingError
 from msa.base.hardware import gpu_numbers
 
@@ -23,7 +24,7 @@ def _parse_capability(text: str) -> tuple[int, int]:
 @click.option(
     "--gpu-arch",
     "capability",
-    type=options.ParsedType("sm_NN", _parse_capability),
+    type=types.ParsedType("sm_NN", _parse_capability),
     metavar="sm_NN",
     help="Compile for this architecture, such as sm_90, instead of a GPU of this machine.",
 )
@@ -34,14 +35,14 @@ def _parse_capability(text: str) -> tuple[int, int]:
 )
 @click.option(
     "--models",
-    type=options.numbers_type("model numbers from 1 to 5", lambda number: number in set("12345")),
+    type=types.numbers_type("model numbers from 1 to 5", lambda number: number in set("12345")),
     default="1,2,3,4,5",
     show_default=True,
     help="Compile the kernels of these networks.",
 )
 @click.option(
     "--params",
-    type=options.PathType(),
+    type=types.PathType(),
     metavar="NETWORK",
     help="Compile those of this network instead: `compact`, or a folder from `foldcli train --package`.",
 )

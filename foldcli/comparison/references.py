@@ -1,6 +1,5 @@
 """Comparison of the targets of a run with experimental structures in a folder."""
 
-import json
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
@@ -16,7 +15,7 @@ from model.comparison.chains import ComparedMolecules, map_chains
 from model.comparison.superposition import superpose
 from msa.base.atomic import atomic_write
 from msa.base.errors import InputError
-from msa.base.json_files import read_json
+from msa.base.json_files import read_json, write_json
 from msa.io.compression import list_folder
 
 _ENDINGS = file_endings((".cif", ".mmcif", ".pdb", ".ent"))
@@ -60,8 +59,7 @@ def compare_target(
         row = {"target": files.name, "rank": rank} | compare_file(str(path), expected) | {"model": path.name}
         # the page shows the reference on the best model
         rows.append(row if rows else row | {"trace": _superposed_trace(read_molecules(path), expected)})
-    with atomic_write(files.path("comparison")) as stream:
-        json.dump(rows, stream, indent=1)
+    write_json(files.path("comparison"), rows, indent=1)
     return rows
 
 

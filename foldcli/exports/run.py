@@ -1,7 +1,6 @@
 """A run of `foldcli search` with job files of other programs: search, fill in, write."""
 
 import hashlib
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -42,7 +41,7 @@ from msa.alignments.files import parse_alignment
 from msa.base.atomic import atomic_write
 from msa.base.digests import file_sha256
 from msa.base.errors import InputError
-from msa.base.json_files import read_json
+from msa.base.json_files import read_json, write_json
 from msa.base.temporary_names import remove_abandoned_files
 from msa.io.compression import read_bytes
 from msa.io.fasta import FastaRecord
@@ -290,7 +289,7 @@ def _rows_of_job(
     for group in filter(None, groups):
         chains = parse_chains([texts[sequence] for sequence in group])
         # copies of a sequence count once, so that every pair has rows of different proteins
-        paired, unpaired = pair_a3m(chains, [1] * len(group), store.store.request.settings.pairing)
+        paired, unpaired = pair_a3m(chains, [1] * len(group), store.pairing)
         for number, sequence in enumerate(group):
             templates = _templates(texts[sequence], library) if library is not None and is_protein else None
             rows[sequence] = ChainRows(unpaired[number], [pair[number] for pair in paired], templates)
@@ -334,5 +333,4 @@ def _write(
         "fingerprint": _fingerprint(export, target, requests),
         "files": {str(path.relative_to(files.base)): file_sha256(path) for path in written},
     }
-    with atomic_write(target.record_path) as stream:
-        json.dump(record, stream, indent=1)
+    write_json(target.record_path, record, indent=1)

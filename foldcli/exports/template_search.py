@@ -5,7 +5,6 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from features.templates.search import search_templates_many
@@ -14,6 +13,7 @@ from foldcli.exports.templates import log_unknown_dates, template_entries, write
 from foldcli.inputs.complexes import Complex
 from foldcli.inputs.queries import QuerySources, name_queries
 from foldcli.logs import logger
+from foldcli.outputs.resumable_table import refuse_existing
 from foldcli.paths import cache_dir
 from foldcli.pipeline.prepare.template_stage import TemplateStage
 from foldcli.pipeline.targets.settings import TemplateOptions
@@ -23,14 +23,14 @@ from msa.search.database_search import check_query
 
 
 def run_template_search(
-    queries: Sequence[str], out: str, kind: str, threads: int, overwrite: bool, values: dict[str, Any]
+    queries: Sequence[str], out: str, file_format: str, threads: int, overwrite: bool, values: dict[str, Any]
 ) -> None:
     """Search a library, and write the templates.
 
     Args:
         queries: the inputs.
         out: the file; "-" is standard output.
-        kind: "m8" or "af3".
+        file_format: "m8" or "af3".
         threads: CPU threads.
         overwrite: replace an existing file.
         values: values of `template_options`.
@@ -42,8 +42,7 @@ def run_template_search(
     settings = TemplateOptions.from_options(values, threads)
     if settings is None or settings.hit_file is not None:
         raise OptionError("--no-templates and --pdb-hit-file leave nothing to search.")
-    if out != "-" and Path(out).exists() and not overwrite:
-        raise OptionError(f"{out} exists; --overwrite replaces it.")
+    refuse_existing(out, overwrite)
     records = _read_records(queries)
     stage = TemplateStage.open(settings, cache_dir())
     assert stage.library is not None
@@ -51,10 +50,10 @@ def run_template_search(
     for query, hits in search_templates_many(records, stage.library, stage.settings):
         logger.info("%s: %d templates", query.id, len(hits.templates))
         write_template_hits(text, query.id, hits)
-        if kind == "af3":
+        if file_format == "af3":
             log_unknown_dates(query.id, hits)
             entries[query.id] = template_entries(hits)
-    content = text.getvalue() if kind == "m8" else json.dumps(entries, indent=1) + "\n"
+    content = text.getvalue() if file_format == "m8" else json.dumps(entries, indent=1) + "\n"
     if out == "-":
         sys.stdout.write(content)
         return

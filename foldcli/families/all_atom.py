@@ -3,7 +3,7 @@
 import hashlib
 import json
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, fields, replace
 from functools import partial
@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from features.assembly.job import MoleculeJob, Polymer
 from features.assembly.job_json import job_to_json
-from foldcli.families.base import Draw, Family, refuse_options
+from foldcli.families.base import Draw, Family
 from foldcli.families.protocols import AlignmentIdentity, DeviceMemory, FeatureServices, Network
 from foldcli.families.reporting import Estimate, InstalledParameters, ParametersFinding, PlanHeading
-from foldcli.families.settings import Job, JobSettings, NetworkOptions
+from foldcli.families.settings import AllAtomSettings, Job, JobSettings, NetworkOptions
 from foldcli.inputs.molecules.prepared import Preparation, PreparedJob, find_prepared_targets
 from foldcli.inputs.queries import QuerySources
 from foldcli.inputs.screen import Background, find_screen_targets
-from foldcli.inputs.targets import approximate_length
 from foldcli.outputs.all_atom.models import ALL_ATOM_MODELS
 from foldcli.outputs.facts import Facts
 from foldcli.outputs.model_files import ModelOrigin, ModelWriter
@@ -57,11 +56,6 @@ MAX_TOKENS = 16384
 MAX_ROWS = 16384
 # packages of the extra `allatom`
 _LIBRARIES = ("biotite", "rdkit")
-# options that these networks do not have, by parameter name
-_ABSENT_OPTIONS = (
-    "models", "num_models", "model_type", "recycle_early_stop_tolerance", "max_msa", "save_recycles",
-    "save_single", "save_pair", "refine", "num_relax", "amber", "initial_guess", "msa_mask", "msa_cluster",
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -98,35 +92,6 @@ class AllAtomSource:
         return tuple(f"{self.label}_seed_{seed:03d}_sample_{sample}" for sample in range(self.samples))
 
 
-@dataclass(frozen=True, kw_only=True)
-class AllAtomSettings(JobSettings):
-    """The settings of all-atom networks; the defaults are OpenFold3's.
-
-    Args:
-        num_recycles: number of cycles of the trunk after the first one.
-        dropout: the network drops updates as in its training.
-    """
-
-    num_recycles: int = 3
-    num_steps: int = 200
-    num_samples: int = 5
-    dropout: bool = False
-
-    @property
-    def num_passes(self) -> int:
-        """Cycles and denoising steps."""
-        return self.num_recycles + 1 + self.num_steps
-
-    def identity(self) -> dict[str, Any]:
-        """Return the values that every prediction depends on; a sample does not depend on their number."""
-        return {
-            "num_recycle": self.num_recycles,
-            "num_diffusion_steps": self.num_steps,
-            "precision": self.precision,
-            "kernels": self.kernels,
-        } | ({"dropout": True} if self.dropout else {})
-
-
 class AllAtom(
     Family[MoleculeTarget, AllAtomSource, "AllAtomInputs | PreparedInputs", "AllAtomSample", AllAtomSettings]
 ):
@@ -138,6 +103,9 @@ class AllAtom(
     prepares_jobs: ClassVar[bool] = True
     pairs_chains: ClassVar[bool] = True
     rank_score: ClassVar[str] = "AlphaFold 3's ranking score"
+    own_options: ClassVar[frozenset[str]] = frozenset(
+        {"num_diffusion_samples", "num_diffusion_steps", "dropout"}
+    )
     writer: ClassVar[ModelWriter] = ALL_ATOM_MODELS
     paper: ClassVar[str] = "Abramson2024"
     fetchable: ClassVar[Mapping[str, str]] = MappingProxyType(
@@ -148,16 +116,13 @@ class AllAtom(
         """Return True for "openfold3", and for a file or a folder of such parameters."""
         return params == OPENFOLD3 or (params is not None and is_all_atom(Path(params)))
 
-    def check_options(self, values: Mapping[str, Any], given: Collection[str]) -> None:
-        """Refuse the options of AlphaFold2's networks; see `Family.check_options`.
-
-        Raises:
-            OptionError: names the first such option.
-            MissingError: the libraries of chemistry are not installed.
-        """
+    def refusal(self, option: str) -> str:
+        """Return the reason; see `Family.refusal`."""
         reason = "all-atom networks have no such option"
-        refuse_options(_ABSENT_OPTIONS, given, reason)
-        refuse_options(("cyclic",), given, f"{reason}; write `cyclic: true` into a job for Boltz")
+        return f"{reason}; write `cyclic: true` into a job for Boltz" if option == "cyclic" else reason
+
+    def check_options(self, values: Mapping[str, Any]) -> None:
+        """Check that the libraries of chemistry are installed; see `Family.check_options`."""
         if missing := [name for name in _LIBRARIES if find_spec(name) is None]:
             raise MissingError(
                 f"all-atom networks need {' and '.join(missing)}",
@@ -192,7 +157,7 @@ class AllAtom(
             return [ParametersFinding(f"none in {path}", REMEDY)]
         return [ParametersFinding(f"{', '.join(names)} in {path}")]
 
-    def sources(self, options: NetworkOptions, kinds: Sequence[str]) -> list[AllAtomSource]:
+    def sources(self, options: NetworkOptions, families: Sequence[str]) -> list[AllAtomSource]:
         """Return the only model; see `foldcli.params.openfold3.find_parameters`."""
         folder = openfold3_folder() if options.params == OPENFOLD3 else Path(str(options.params))
         return [AllAtomSource(find_parameters(folder), self.settings(options).num_samples)]
@@ -258,8 +223,6 @@ class AllAtom(
 
     def approximate_size(self, target: MoleculeTarget) -> int:
         """Return the number of residues, and a guess of the atoms of ligands; see the base class."""
-        if not isinstance(target, MoleculeJob | PreparedJob):  # `accepts` refuses it later
-            return approximate_length(target)
         return sum(
             len(entity.chains) * (len(entity.sequence) if isinstance(entity, Polymer) else 30)
             for entity in _job(target).entities
@@ -332,11 +295,7 @@ class AllAtom(
         return Preparation(features.settings.cache, name, identity, templates)
 
     def sample(
-        self,
-        inputs: "AllAtomInputs | PreparedInputs",
-        job: Job,
-        settings: AllAtomSettings,
-        draw: Draw["AllAtomSample"] = None,
+        self, inputs: "AllAtomInputs | PreparedInputs", job: Job, settings: AllAtomSettings, draw: Draw = None
     ) -> "AllAtomSample":
         """Return the network's inputs, from the cache or added to it; see `Family.sample`."""
         from foldcli.families.all_atom_inputs import make_sample  # imports RDKit

@@ -4,7 +4,6 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -20,7 +19,7 @@ from features.assembly.tokens import build_tokens
 from features.cache.entry import CorruptEntryError
 from features.chemistry.residue_classes import MoleculeKind
 from features.complexes.a3m import write_job_a3m
-from foldcli.families.protocols import FeatureServices
+from foldcli.families.protocols import ChainAlignments, FeatureServices, Templates
 from foldcli.inputs.complexes import chain_query
 from foldcli.inputs.molecules.prepared import Preparation, PreparedJob
 from foldcli.logs import logger
@@ -124,10 +123,8 @@ def load_inputs(
     with target.stage("features"):
         store = features.chain_store
         found = {} if store is None else {chain.sequence: store.read(chain_query(chain)) for chain in chains}
-        aligned = add_alignments(
-            job, found, *([] if store is None else [store.store.request.settings.pairing])
-        )
-        if found:
+        aligned = add_alignments(job, found, *([] if store is None else [store.pairing]))
+        if store is not None and found:
             _stage_search(target, store, job, chains, found)
         atoms = build_atoms(aligned.job)
     tokens = build_tokens(atoms)
@@ -209,7 +206,11 @@ def _load(cache: Path, key: str, name: str) -> Sample | None:
 
 
 def _stage_search(
-    target: TargetRun, store: Any, job: MoleculeJob, chains: Sequence[FastaRecord], found: Mapping[str, bytes]
+    target: TargetRun,
+    store: ChainAlignments,
+    job: MoleculeJob,
+    chains: Sequence[FastaRecord],
+    found: Mapping[str, bytes],
 ) -> None:
     """Stage NAME.a3m and NAME.m8 of the searched chains."""
     copies = [
@@ -218,12 +219,11 @@ def _stage_search(
         if isinstance(entity, Polymer) and entity.kind == MoleculeKind.PROTEIN and entity.sequence in found
         for _ in entity.chains
     ]
-    pairing = store.store.request.settings.pairing
     distinct = {chain.sequence: chain for chain in chains}.values()
     store.stage(
         target,
         {chain.id: chain for chain in distinct},
-        lambda stream: write_job_a3m(stream, target.name, copies, pairing),
+        lambda stream: write_job_a3m(stream, target.name, copies, store.pairing),
     )
 
 
@@ -253,7 +253,7 @@ def _find_templates(
     Returns:
         Templates that were found, by sequence, and those of all proteins in words.
     """
-    found: dict[str, Any] = {}
+    found: dict[str, Templates] = {}
     named = []
     for entity in job.entities:
         if not isinstance(entity, Polymer) or entity.kind != MoleculeKind.PROTEIN:

@@ -4,13 +4,14 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import torch
 
 from features.assembly.tokens import JobSize
 from foldcli.families.protocols import DeviceMemory, NetworkJob, PartsPlan
+from foldcli.families.settings import AllAtomSettings
 from foldcli.logs import logger
 from foldcli.outputs.all_atom.prediction import build_predictions, copy_samples
 from foldcli.params.openfold3 import DEEPMIND_TERMS
@@ -27,6 +28,11 @@ from model.planning.alphafold3 import SMALLEST, AllAtomMemoryPlan, PredictionSiz
 from model.planning.memory_plan import CPU_CHUNK_ELEMENTS
 from model.planning.pass_time import interpolate_seconds, measure_matrix_products
 from model.prediction import Prediction
+
+if TYPE_CHECKING:
+    from foldcli.families.all_atom_inputs import AllAtomSample
+
+AllAtomJob: TypeAlias = "NetworkJob[AllAtomSample, AllAtomSettings]"
 
 # GPU → tokens, seconds of a cycle and of a denoising step of five samples in bfloat16, with 1,024 rows and
 # 8 atoms per token, as measured by benchmarks/all_atom_gpu.py
@@ -51,9 +57,9 @@ class AllAtomNetwork:
 
     model: AlphaFold3
     device: str
-    predict_together: Callable[["AllAtomNetwork", NetworkJob], Samples] | None = None
+    predict_together: Callable[["AllAtomNetwork", AllAtomJob], Samples] | None = None
 
-    def start(self, work: NetworkJob, memory: DeviceMemory) -> Callable[[], tuple[Prediction, ...]]:
+    def start(self, work: AllAtomJob, memory: DeviceMemory) -> Callable[[], tuple[Prediction, ...]]:
         """Start the samples of a job as planned, then once more in small parts if memory runs out.
 
         The next job may be started while a GPU computes the scores of this one.
@@ -61,7 +67,7 @@ class AllAtomNetwork:
         Raises:
             OutOfMemory: the job does not fit, or memory ran out twice.
         """
-        together, settings = self.predict_together, cast(Any, work.settings)
+        together, settings = self.predict_together, work.settings
         samples = self._predict_within(work, memory) if together is None else together(self, work)
         copied = copy_samples(samples)
         structure, chain_numbers = work.sample.structure, work.sample.chain_numbers
@@ -76,23 +82,22 @@ class AllAtomNetwork:
         """Return the network as one of several ranks; see `SharedNetwork`."""
         return replace(self, model=ParallelAlphaFold3(self.model, group), predict_together=predict_together)
 
-    def arrays(self, sample: Any) -> dict[str, np.ndarray]:
+    def arrays(self, sample: "AllAtomSample | dict[str, np.ndarray]") -> dict[str, np.ndarray]:
         """Return the network's inputs; see `SharedNetwork`."""
-        features: dict[str, np.ndarray] = getattr(sample, "features", sample)
-        return features
+        return sample if isinstance(sample, dict) else sample.features
 
-    def plan_parts(self, work: NetworkJob, memory: DeviceMemory) -> PartsPlan:
+    def plan_parts(self, work: AllAtomJob, memory: DeviceMemory) -> PartsPlan:
         """Return chunk size and samples at once; see `SharedNetwork`."""
         if not memory.is_planned:
-            return PartsPlan([CPU_CHUNK_ELEMENTS, cast(Any, work.settings).num_samples])
+            return PartsPlan([CPU_CHUNK_ELEMENTS, work.settings.num_samples])
         plan = self._plan(work, memory)
         return PartsPlan([plan.chunk_elements, plan.samples_at_once], str(plan), plan.fits)
 
-    def predict(self, work: NetworkJob, parts: Sequence[int]) -> Samples:
+    def predict(self, work: AllAtomJob, parts: Sequence[int]) -> Samples:
         """Run a job; see `SharedNetwork`."""
         return self._predict(work, *parts)
 
-    def _predict_within(self, work: NetworkJob, memory: DeviceMemory) -> Samples:
+    def _predict_within(self, work: AllAtomJob, memory: DeviceMemory) -> Samples:
         if not memory.is_planned:
             return self._predict(work, None, None)
         plan = self._plan(work, memory)
@@ -114,8 +119,8 @@ class AllAtomNetwork:
         tokens = len(work.sample.features["token_mask"])
         raise OutOfMemory(f"{tokens} tokens, {shortage}; tried twice, in smaller parts the second time")
 
-    def _plan(self, work: NetworkJob, memory: DeviceMemory) -> AllAtomMemoryPlan:
-        features, settings = self.arrays(work.sample), cast(Any, work.settings)
+    def _plan(self, work: AllAtomJob, memory: DeviceMemory) -> AllAtomMemoryPlan:
+        features, settings = self.arrays(work.sample), work.settings
         rows, tokens = features["msa_mask"].shape[-2:]
         half = self.model.linear_z.weight.dtype == torch.bfloat16
         size = PredictionSize(
@@ -129,8 +134,8 @@ class AllAtomNetwork:
         )
         return plan_prediction(self.model.config, size, memory.available_bytes())
 
-    def _predict(self, work: NetworkJob, chunk_elements: int | None, samples_at_once: int | None) -> Samples:
-        settings: Any = work.settings
+    def _predict(self, work: AllAtomJob, chunk_elements: int | None, samples_at_once: int | None) -> Samples:
+        settings = work.settings
         inputs = AlphaFold3Inputs.from_arrays(self.arrays(work.sample), self.device)
         inputs = inputs.for_network(self.model.config)
         cycles, total = settings.num_recycles + 1, settings.num_passes
@@ -149,7 +154,7 @@ class AllAtomNetwork:
             )
 
 
-def load_network(path: Path, settings: Any, device: str) -> AllAtomNetwork:
+def load_network(path: Path, settings: AllAtomSettings, device: str) -> AllAtomNetwork:
     """Load a network on a device.
 
     With bfloat16 on a GPU, the trunk uses fused kernels, and products of float32 matrices TF32.
@@ -169,7 +174,9 @@ def load_network(path: Path, settings: Any, device: str) -> AllAtomNetwork:
     return AllAtomNetwork(AlphaFold3.load(config, tensors, kernels, device, dtype), device)
 
 
-def estimate_bytes(variant: str, size: JobSize, rows: int, settings: Any, memory: DeviceMemory) -> int:
+def estimate_bytes(
+    variant: str, size: JobSize, rows: int, settings: AllAtomSettings, memory: DeviceMemory
+) -> int:
     """Return the peak memory of a job with its parameters; see `model.planning.alphafold3`."""
     config = P2 if variant == "p2" else OPENBIND
     half, on_gpu = settings.precision == "bf16", memory.device != "cpu"
@@ -181,7 +188,7 @@ def estimate_bytes(variant: str, size: JobSize, rows: int, settings: Any, memory
     return plan.needed + plan.loaded
 
 
-def estimate_seconds(tokens: int, settings: Any, memory: DeviceMemory) -> float | None:
+def estimate_seconds(tokens: int, settings: AllAtomSettings, memory: DeviceMemory) -> float | None:
     """Return an estimate of the seconds of one seed; None if nothing comparable was measured."""
     cycles, steps = settings.num_recycles + 1, settings.num_steps * settings.num_samples / MEASURED_SAMPLES
     if memory.device == "cpu":

@@ -16,10 +16,10 @@ from features.alphafold2.sampling import SamplingSettings, mask_columns, sample_
 from features.cache.entry import read_entry
 from features.chemistry.residues import check_foldable
 from features.complexes.features import complex_features
-from foldcli.families.base import Draw, Family, SampleT
+from foldcli.families.base import Draw, Family
 from foldcli.families.protocols import AlignmentIdentity, DeviceMemory, FeatureServices, Network, Templates
 from foldcli.families.reporting import Estimate, InstalledParameters, ParametersFinding, PlanHeading
-from foldcli.families.settings import Job, NetworkOptions, PredictSettings
+from foldcli.families.settings import AlphaFold2Settings, Job, NetworkOptions, SampleT
 from foldcli.fingerprints import fingerprint
 from foldcli.inputs.alignment_targets import AlignmentTarget
 from foldcli.inputs.cached_targets import CachedTarget, read_complex_entry
@@ -39,7 +39,7 @@ from foldcli.params.parameters import (
     download_instructions,
     find_parameters,
     installed_parameters,
-    network_kinds,
+    needed_families,
 )
 from model.alphafold2.modules.config import ModelConfig, model_config
 from model.chains import chain_names, chain_slices
@@ -78,13 +78,13 @@ class AlignmentInputs:
         """The clusters of the alignment's rows."""
         return cluster_rows(self.features["msa"])
 
-    def features_of(self, seed: int, settings: PredictSettings) -> dict[str, np.ndarray]:
+    def features_of(self, seed: int, settings: AlphaFold2Settings) -> dict[str, np.ndarray]:
         """Return the features for a seed: with `msa_cluster`, seeds from 1 have the rows of one cluster."""
         if settings.msa_cluster and 1 <= seed <= len(self.row_clusters.rows):
             return select_rows(self.features, self.row_clusters.rows[seed - 1])
         return self.features
 
-    def given_features(self, settings: PredictSettings) -> dict[str, np.ndarray]:
+    def given_features(self, settings: AlphaFold2Settings) -> dict[str, np.ndarray]:
         """Return the features of cyclic chains, and of the structure that recycling starts from, if any.
 
         Raises:
@@ -110,11 +110,15 @@ class AlignmentInputs:
 
 
 class AlignmentFamily(
-    Family[TargetInput, ParameterSource, AlignmentInputs, SampleT, PredictSettings], Generic[SampleT]
+    Family[TargetInput, ParameterSource, AlignmentInputs, SampleT, AlphaFold2Settings], Generic[SampleT]
 ):
     """A family whose targets are chains and complexes of proteins: queries, alignments, cache entries."""
 
     paper: ClassVar[str] = "Jumper2021"
+    own_options: ClassVar[frozenset[str]] = frozenset({
+        "models", "num_models", "model_type", "recycle_early_stop_tolerance", "max_msa", "save_recycles",
+        "save_single", "save_pair", "refine", "num_relax", "amber",
+    })  # fmt: skip
 
     def read_queries(self, sources: QuerySources, failures: "Failures") -> list[tuple[str, TargetInput]]:
         """Read chains and complexes; see `Family.read_queries`."""
@@ -179,7 +183,7 @@ class AlignmentFamily(
         loaded, templates = features.load(target, with_templates)
         return AlignmentInputs(loaded, templates, target.name, cyclic)
 
-    def colabfold_config(self, settings: PredictSettings) -> dict[str, Any]:
+    def colabfold_config(self, settings: AlphaFold2Settings) -> dict[str, Any]:
         """Return recycling and rows; see `Family.colabfold_config`."""
         own = self.own_settings(settings)
         return {
@@ -191,14 +195,21 @@ class AlignmentFamily(
 
 
 class AlphaFold2Kind(AlignmentFamily[FeatureSample]):
-    """A family of networks of AlphaFold2's architecture, all with `PredictSettings`."""
+    """A family of networks of AlphaFold2's architecture, all with `AlphaFold2Settings`."""
 
     unshared: ClassVar[str | None] = None
+    own_options: ClassVar[frozenset[str]] = AlignmentFamily.own_options | {
+        "initial_guess", "cyclic", "msa_mask", "msa_cluster", "dropout",
+    }  # fmt: skip
 
-    def settings(self, options: NetworkOptions) -> PredictSettings:
+    def settings(self, options: NetworkOptions) -> AlphaFold2Settings:
         """Return the settings as given; see `Family.settings`."""
-        settings: PredictSettings = options.predict
+        settings: AlphaFold2Settings = options.predict
         return settings
+
+    def sources(self, options: NetworkOptions, families: Sequence[Any]) -> list[ParameterSource]:
+        """Return the parameter files of each family; see `find_parameters`."""
+        return find_parameters(options.params, options.models, options.model_type, families)
 
     def installed(self, folder: Path | None) -> list[InstalledParameters]:
         """Return DeepMind's files of this kind of network; see `Family.installed`."""
@@ -224,7 +235,7 @@ class AlphaFold2Kind(AlignmentFamily[FeatureSample]):
         return [source.config for source in sources]
 
     def load(
-        self, source: ParameterSource, settings: PredictSettings, device: str, arrays: "Future[Any] | None"
+        self, source: ParameterSource, settings: AlphaFold2Settings, device: str, arrays: "Future[Any] | None"
     ) -> Network:
         """Load a network; see `Family.load`."""
         from foldcli.families.alphafold2_networks import AlphaFold2Network, load_network  # imports torch
@@ -233,7 +244,7 @@ class AlphaFold2Kind(AlignmentFamily[FeatureSample]):
         return AlphaFold2Network(model, self.own_settings)
 
     def origin(
-        self, name: str, job: Job, sample: FeatureSample, model: Prediction, settings: PredictSettings
+        self, name: str, job: Job, sample: FeatureSample, model: Prediction, settings: AlphaFold2Settings
     ) -> ModelOrigin:
         """Return what the files of a model say about it; see `Family.origin`."""
         network = (
@@ -243,7 +254,7 @@ class AlphaFold2Kind(AlignmentFamily[FeatureSample]):
         return ModelOrigin(name, network, job.source.is_untrained)
 
     def plan_heading(
-        self, sources: Sequence[ParameterSource], settings: PredictSettings, memory: DeviceMemory
+        self, sources: Sequence[ParameterSource], settings: AlphaFold2Settings, memory: DeviceMemory
     ) -> PlanHeading:
         """Return the heading about device and networks; see `Family.plan_heading`."""
         from foldcli.families.alphafold2_networks import plan_heading  # imports torch
@@ -258,7 +269,7 @@ class AlphaFold2Kind(AlignmentFamily[FeatureSample]):
         target: TargetInput,
         sources: Sequence[ParameterSource],
         loaded: Sequence[ParameterSource],
-        settings: PredictSettings,
+        settings: AlphaFold2Settings,
         memory: DeviceMemory,
     ) -> Estimate | None:
         """Return memory as planned, and seconds as measured; see `Family.estimate`."""
@@ -275,10 +286,12 @@ class SingleChainKind(AlphaFold2Kind):
 
     samples_elsewhere: ClassVar[bool] = True
 
-    def _sampling_settings(self, source: ParameterSource, settings: PredictSettings) -> SamplingSettings:
+    def _sampling_settings(self, source: ParameterSource, settings: AlphaFold2Settings) -> SamplingSettings:
         raise NotImplementedError
 
-    def row_cluster_facts(self, inputs: AlignmentInputs, settings: PredictSettings) -> RowClusterFacts | None:
+    def row_cluster_facts(
+        self, inputs: AlignmentInputs, settings: AlphaFold2Settings
+    ) -> RowClusterFacts | None:
         """Return the clusters of rows, if they are used; see `Family.row_cluster_facts`."""
         if not settings.msa_cluster:
             return None
@@ -291,7 +304,7 @@ class SingleChainKind(AlphaFold2Kind):
         """Return the features of templates as a network takes them."""
         return templates.features
 
-    def sampling(self, job: Job, settings: PredictSettings) -> Any:
+    def sampling(self, job: Job, settings: AlphaFold2Settings) -> Any:
         """Return the rows to sample, and the seed."""
         return self._sampling_settings(job.source, settings), job.seed
 
@@ -306,7 +319,7 @@ class SingleChainKind(AlphaFold2Kind):
         )
 
     def sample(
-        self, inputs: AlignmentInputs, job: Job, settings: PredictSettings, draw: Draw[FeatureSample] = None
+        self, inputs: AlignmentInputs, job: Job, settings: AlphaFold2Settings, draw: Draw = None
     ) -> FeatureSample:
         """Sample the random features of a job's passes; see `Family.sample`."""
         features = inputs.features_of(job.seed, settings)
@@ -335,14 +348,10 @@ class AlphaFold2(SingleChainKind):
         """Return True for everything that no other family claims: folders of parameters, and the default."""
         return True
 
-    def kinds(self, options: NetworkOptions, targets: Sequence[TargetInput]) -> tuple[str, ...]:
-        """Return the kinds of networks that single chains and complexes need; see `Family.kinds`."""
+    def needed_families(self, options: NetworkOptions, targets: Sequence[TargetInput]) -> tuple[str, ...]:
+        """Return the families that single chains and complexes need; see `Family.needed_families`."""
         complexes = [is_complex(target) for target in targets]
-        return network_kinds(options.model_type, not all(complexes), any(complexes))
-
-    def sources(self, options: NetworkOptions, kinds: Sequence[Any]) -> list[ParameterSource]:
-        """Return the parameter files of each kind; see `find_parameters`."""
-        return find_parameters(options.params, options.models, options.model_type, kinds)
+        return needed_families(options.model_type, not all(complexes), any(complexes))
 
     def check_installed(self, params: str) -> list[ParametersFinding]:
         """Check keys and shapes of the files in a folder, of both kinds; see `Family.check_installed`."""
@@ -385,7 +394,7 @@ class AlphaFold2(SingleChainKind):
         """Return True for models 1 and 2; see `Family.uses_templates`."""
         return bool(source.config.template)
 
-    def _sampling_settings(self, source: ParameterSource, settings: PredictSettings) -> SamplingSettings:
+    def _sampling_settings(self, source: ParameterSource, settings: AlphaFold2Settings) -> SamplingSettings:
         slots = TEMPLATE_SLOTS if self.uses_templates(source) else 0
         return SamplingSettings(
             settings.max_seq,
@@ -407,13 +416,9 @@ class Multimer(AlphaFold2Kind):
         """Return False: the same values name the parameters of `AlphaFold2`."""
         return False
 
-    def own_settings(self, settings: PredictSettings) -> PredictSettings:
+    def own_settings(self, settings: AlphaFold2Settings) -> AlphaFold2Settings:
         """Return the settings of multimer networks; see `Family.own_settings`."""
         return settings.for_multimer()
-
-    def sources(self, options: NetworkOptions, kinds: Sequence[Any]) -> list[ParameterSource]:
-        """Return the parameter files; see `find_parameters`."""
-        return find_parameters(options.params, options.models, options.model_type, ("multimer",))
 
     def accepts(self, target: Any, source: ParameterSource) -> str | None:
         """Return None: complexes and single chains can be predicted."""
@@ -423,12 +428,12 @@ class Multimer(AlphaFold2Kind):
         """Return True: all of these networks take templates."""
         return True
 
-    def sampling(self, job: Job, settings: PredictSettings) -> int | None:
+    def sampling(self, job: Job, settings: AlphaFold2Settings) -> int | None:
         """Return the seed of the masked columns; the network samples the rows of each pass itself."""
         return job.seed if settings.msa_mask else None
 
     def sample(
-        self, inputs: AlignmentInputs, job: Job, settings: PredictSettings, draw: Draw[FeatureSample] = None
+        self, inputs: AlignmentInputs, job: Job, settings: AlphaFold2Settings, draw: Draw = None
     ) -> FeatureSample:
         """Return the features of a complex, as they are; see `Family.sample`."""
         if settings.msa_cluster:

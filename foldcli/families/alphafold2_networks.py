@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ from features.alphafold2.deterministic import make_features
 from features.complexes.features import complex_features
 from foldcli.families.protocols import DeviceMemory, NetworkJob, PartsPlan
 from foldcli.families.reporting import Estimate, PlanHeading
-from foldcli.families.settings import PredictSettings
+from foldcli.families.settings import AlphaFold2Settings
 from foldcli.logs import log_time_since_start, logger
 from foldcli.params.parameters import ParameterSource
 from foldcli.progress import Progress
@@ -42,6 +42,8 @@ from model.refinement.refine import refine
 from msa.alignments.files import parse_alignment
 from msa.base.network_inputs import MONOMER
 
+# the features of a chain or a complex by name, as their kinds sample them
+AlphaFold2Job: TypeAlias = NetworkJob[dict[str, np.ndarray], AlphaFold2Settings]
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 # after memory has run out, chunks are this many times smaller
 CHUNK_REDUCTION = 8
@@ -68,11 +70,11 @@ class AlphaFold2Network:
     """
 
     model: AlphaFold
-    own_settings: Callable[[Any], PredictSettings]
-    predict_together: "Callable[[AlphaFold2Network, NetworkJob], Prediction] | None" = None
+    own_settings: Callable[[AlphaFold2Settings], AlphaFold2Settings]
+    predict_together: "Callable[[AlphaFold2Network, AlphaFold2Job], Prediction] | None" = None
     _started: bool = False
 
-    def start(self, work: NetworkJob, memory: DeviceMemory) -> Callable[[], tuple[Prediction, ...]]:
+    def start(self, work: AlphaFold2Job, memory: DeviceMemory) -> Callable[[], tuple[Prediction, ...]]:
         """Start a job within the available memory; see `start_within`. Several ranks also finish it."""
         if self.predict_together is not None:
             prediction = self.predict_together(self, work)
@@ -87,12 +89,11 @@ class AlphaFold2Network:
         """Return the network as one of several ranks; see `SharedNetwork`."""
         return replace(self, model=ParallelAlphaFold(self.model, group), predict_together=predict_together)
 
-    def arrays(self, sample: Any) -> dict[str, np.ndarray]:
+    def arrays(self, sample: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return the sample, which has nothing else."""
-        features: dict[str, np.ndarray] = sample
-        return features
+        return sample
 
-    def plan_parts(self, work: NetworkJob, memory: DeviceMemory) -> PartsPlan:
+    def plan_parts(self, work: AlphaFold2Job, memory: DeviceMemory) -> PartsPlan:
         """Return the chunk size of the passes, and 1 if CUDA graphs fit; see `SharedNetwork`."""
         plan = plan_passes(memory, self.model, work.sample)
         if plan is None:
@@ -104,7 +105,7 @@ class AlphaFold2Network:
             not refused,
         )
 
-    def predict(self, work: NetworkJob, parts: Sequence[int]) -> Prediction:
+    def predict(self, work: AlphaFold2Job, parts: Sequence[int]) -> Prediction:
         """Run the passes of a job, without refinement; see `SharedNetwork`."""
         chunk_elements, graphs_fit = parts
         assert isinstance(self.model, ParallelAlphaFold)
@@ -117,7 +118,7 @@ class AlphaFold2Network:
             if (error := trunk.release_graphs()) and trunk.group.rank == 0:
                 logger.warning("no CUDA graphs, so several GPUs are slower: %s", error.splitlines()[0])
 
-    def recycling(self, work: NetworkJob) -> RecyclingSettings:
+    def recycling(self, work: AlphaFold2Job) -> RecyclingSettings:
         """Return the settings of a job's recycling."""
         settings = self.own_settings(work.settings)
         return RecyclingSettings(
@@ -128,7 +129,7 @@ class AlphaFold2Network:
             settings.dropout,
         )
 
-    def refined(self, prediction: Prediction, settings: Any) -> Prediction:
+    def refined(self, prediction: Prediction, settings: AlphaFold2Settings) -> Prediction:
         """Return a prediction with regular bonds, if the settings request that."""
         if not settings.refine:
             return prediction
@@ -150,7 +151,7 @@ class AlphaFold2Network:
 
 def load_network(
     source: ParameterSource,
-    settings: PredictSettings,
+    settings: AlphaFold2Settings,
     device: str,
     preloaded: "Future[dict[str, np.ndarray]] | None" = None,
 ) -> AlphaFold:
@@ -170,7 +171,7 @@ def load_network(
     return build_network(config, arrays, device, DTYPES[settings.precision], settings.kernels, plddt_shift)
 
 
-def limit_rows(config: ModelConfig, settings: PredictSettings) -> ModelConfig:
+def limit_rows(config: ModelConfig, settings: AlphaFold2Settings) -> ModelConfig:
     """Return a network's configuration with at most as many rows as the settings of its family allow."""
     if config.multimer is None:
         return config
@@ -239,7 +240,7 @@ def _log_first_block(network: AlphaFold) -> None:
     handle = network.evoformer.extra_msa_stack[0].register_forward_hook(log)
 
 
-def warm_up_sample(residues: int, is_multimer: bool) -> Any:
+def warm_up_sample(residues: int, is_multimer: bool) -> dict[str, np.ndarray]:
     """Return the network's features of a protein of alanine without relatives, for two passes.
 
     Values do not matter to the preparation. For networks that do not sample rows themselves, this therefore
@@ -264,7 +265,7 @@ def estimate_gpu(
     num_seeds: int,
     sources: Sequence[ParameterSource],
     loaded: Sequence[ParameterSource],
-    settings: PredictSettings,
+    settings: AlphaFold2Settings,
     memory: DeviceMemory,
 ) -> Estimate:
     """Return the estimated cost of a target on a GPU: memory as planned, seconds as measured.
@@ -298,7 +299,7 @@ def estimate_cpu(
     num_seeds: int,
     sources: Sequence[ParameterSource],
     loaded: Sequence[ParameterSource],
-    settings: PredictSettings,
+    settings: AlphaFold2Settings,
 ) -> Estimate:
     """Return the rough cost of a target on this CPU, by the operations of a pass; see `estimate_gpu`."""
     speed = _CPU_EFFICIENCY * measure_matrix_products()
@@ -312,7 +313,9 @@ def estimate_cpu(
     return Estimate(_CPU_PROCESS_BYTES + parameters + peak, seconds, is_rough=True)
 
 
-def seconds_per_pass(gpu: str, config: ModelConfig, settings: PredictSettings, residues: int) -> float | None:
+def seconds_per_pass(
+    gpu: str, config: ModelConfig, settings: AlphaFold2Settings, residues: int
+) -> float | None:
     """Return an upper estimate of the seconds of one pass; None if nothing comparable was measured.
 
     Seconds are interpolated between the measured lengths, on logarithmic scales. For lengths below the
@@ -330,7 +333,7 @@ def seconds_per_pass(gpu: str, config: ModelConfig, settings: PredictSettings, r
 
 
 def peak_bytes(
-    config: ModelConfig, settings: PredictSettings, residues: int, available_bytes: int, ranks: int = 1
+    config: ModelConfig, settings: AlphaFold2Settings, residues: int, available_bytes: int, ranks: int = 1
 ) -> int:
     """Return the peak memory of each GPU in a pass with as many rows as the settings allow.
 
@@ -339,7 +342,7 @@ def peak_bytes(
     return plan_memory(config, _pass_size(config, settings, residues, ranks), available_bytes).peak_bytes
 
 
-def _pass_size(config: ModelConfig, settings: PredictSettings, residues: int, ranks: int = 1) -> PassSize:
+def _pass_size(config: ModelConfig, settings: AlphaFold2Settings, residues: int, ranks: int = 1) -> PassSize:
     """Return the sizes of a pass with as many rows as the settings allow."""
     return PassSize(
         residues,
@@ -352,14 +355,16 @@ def _pass_size(config: ModelConfig, settings: PredictSettings, residues: int, ra
     )
 
 
-def parameter_bytes(config: ModelConfig, settings: PredictSettings) -> int:
+def parameter_bytes(config: ModelConfig, settings: AlphaFold2Settings) -> int:
     """Return the bytes of a network's parameters in the trunk's precision."""
     count = sum(math.prod(shape) for shape in expected_shapes(config).values())
     return count * _ELEMENT_BYTES[settings.precision]
 
 
 def plan_heading(
-    models: Sequence[tuple[ParameterSource, PredictSettings]], settings: PredictSettings, memory: DeviceMemory
+    models: Sequence[tuple[ParameterSource, AlphaFold2Settings]],
+    settings: AlphaFold2Settings,
+    memory: DeviceMemory,
 ) -> PlanHeading:
     """Return the plan's heading about the device and the networks."""
     device = f"{memory.device_name()}, {settings.precision}, {settings.kernels} kernels"

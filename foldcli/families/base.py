@@ -3,16 +3,21 @@
 A run never asks which network it is. It finds the family that `--params` names (`registry`), and calls the
 methods of `Family` in this order:
 
-    claims, check_options, settings       the options
-    read_queries, kinds, sources          inputs and parameters
+    claims, settings, check_options       the options
+    read_queries, needed_families         inputs
+    sources, content                      parameters
     accepts, check, chains_to_search      each target, before its search
-    target_identity, content, identity    the fingerprint of its results
+    target_identity, identity             the fingerprint of its results
     size                                  its place in the order of targets
     uses_templates                        of each job, before templates are searched for its target
     inputs, sampling, sample              in background threads
     is_prepared, prepare                  instead, in `cache-features`
     load, Network.start                   on the device
     origin, writer                        of each model; `writer` in the processes that write files
+
+The families are `AllAtom`, and those of protein chains and complexes (`AlignmentFamily`): `TemplateCopy` and
+the networks of AlphaFold2's architecture (`AlphaFold2Kind`), which are `Multimer` and, with features that are
+sampled ahead of the network (`SingleChainKind`), `AlphaFold2` and `Native`.
 
 The protocols of runs and of loaded networks are in `protocols`; the hooks that predictions do not need are in
 `reporting`.
@@ -22,7 +27,7 @@ run finds its parameters before it imports them; methods from `content` on may.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypeVar
@@ -30,8 +35,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypeVar
 from features.templates.library.settings import TemplateSettings
 from foldcli.errors import OptionError
 from foldcli.families.protocols import AlignmentIdentity, DeviceMemory, FeatureServices, Network
-from foldcli.families.reporting import Reporting, SettingsT, SourceT, TargetT
-from foldcli.families.settings import Job, NetworkOptions
+from foldcli.families.reporting import Reporting, SourceT, TargetT
+from foldcli.families.settings import Job, NetworkOptions, SampleT, SettingsT
 from foldcli.inputs.queries import QuerySources
 from foldcli.inputs.screen import Background
 from foldcli.outputs.facts import Facts, NetworkFacts, RowClusterFacts
@@ -45,16 +50,8 @@ if TYPE_CHECKING:
     from foldcli.inputs.failures import Failures
 
 InputsT = TypeVar("InputsT")
-SampleT = TypeVar("SampleT")
-# draws a sample in another process; None to draw it here
-Draw: TypeAlias = Callable[..., SampleT] | None
-
-
-def refuse_options(names: Sequence[str], given: Collection[str], reason: str) -> None:
-    """Raise OptionError for the first of these options, by parameter names, that the user gave."""
-    if name := next((name for name in names if name in given), None):
-        ending = "-representations" if name in ("save_single", "save_pair") else ""
-        raise OptionError(f"--{name.replace('_', '-')}{ending}: {reason}")
+# draws features of AlphaFold2 in another process; None to draw them here
+Draw: TypeAlias = Callable[..., Any] | None
 
 
 class Family(
@@ -80,6 +77,8 @@ class Family(
         prepares_jobs: whether `cache-features` stores the inputs of its jobs (`prepare`); it stores
             AlphaFold2's features of alignments for other families.
         pairs_chains: whether its targets have several protein chains, whose alignments are paired.
+        own_options: the options, by parameter name, that not all families have; see
+            `registry.refuse_options_of_others`.
         writer: writes the files of its models.
     """
 
@@ -93,6 +92,7 @@ class Family(
     rank_score: ClassVar[str] = "plddt"
     prepares_jobs: ClassVar[bool] = False
     pairs_chains: ClassVar[bool] = False
+    own_options: ClassVar[frozenset[str]] = frozenset()
     writer: ClassVar[ModelWriter] = RESIDUE_MODELS
 
     # options and parameters
@@ -107,14 +107,17 @@ class Family(
             MissingError, ParametersError: the parameters do not exist, or are damaged.
         """
 
-    def check_options(self, values: Mapping[str, Any], given: Collection[str]) -> None:
-        """Check that a run uses no option that this family does not have: here those of all-atom networks.
+    def refusal(self, option: str) -> str:
+        """Return the reason why an option that only other families have cannot be used."""
+        return "only all-atom networks have it (--params openfold3)"
+
+    def check_options(self, values: Mapping[str, Any]) -> None:
+        """Check what a run with these values of options needs.
 
         Raises:
-            OptionError: names the first such option.
+            OptionError: the options exclude each other.
+            MissingError: a library is not installed.
         """
-        reason = "only all-atom networks have it (--params openfold3)"
-        refuse_options(("num_diffusion_samples", "num_diffusion_steps"), given, reason)
 
     @abstractmethod
     def settings(self, options: NetworkOptions) -> SettingsT:
@@ -124,12 +127,12 @@ class Family(
         """Return the part of a run's settings that holds for this family, if several run together."""
         return settings
 
-    def kinds(self, options: NetworkOptions, targets: Sequence[TargetT]) -> tuple[str, ...]:
+    def needed_families(self, options: NetworkOptions, targets: Sequence[TargetT]) -> tuple[str, ...]:
         """Return the names of the families that a run with these parameters and targets needs."""
         return (self.name,)
 
     @abstractmethod
-    def sources(self, options: NetworkOptions, kinds: Sequence[str]) -> list[SourceT]:
+    def sources(self, options: NetworkOptions, families: Sequence[str]) -> list[SourceT]:
         """Return the models to run, in order.
 
         Raises:
@@ -318,7 +321,7 @@ class Family(
         return None
 
     @abstractmethod
-    def sample(self, inputs: InputsT, job: Job, settings: SettingsT, draw: Draw[SampleT] = None) -> SampleT:
+    def sample(self, inputs: InputsT, job: Job, settings: SettingsT, draw: Draw = None) -> SampleT:
         """Make the input of a job; called in a background thread.
 
         Args:

@@ -13,11 +13,11 @@ from features.templates.template_features import without_side_chains
 from foldcli.families.alphafold2 import AlignmentInputs, SingleChainKind
 from foldcli.families.protocols import Templates
 from foldcli.families.reporting import ParametersFinding
-from foldcli.families.settings import NetworkOptions, PredictSettings
+from foldcli.families.settings import AlphaFold2Settings, NetworkOptions
 from foldcli.inputs.targets import is_complex
 from foldcli.outputs.facts import NetworkFacts
 from foldcli.outputs.network_note import describe_network, network_facts
-from foldcli.params.parameters import ParameterSource, find_parameters, network_folder
+from foldcli.params.parameters import ParameterSource, network_folder
 from foldcli.values import value_or_default
 from model.alphafold2.modules.config import ModelConfig
 from model.checkpoints.network_folder import NetworkManifest, read_weights_file
@@ -32,12 +32,12 @@ class Native(SingleChainKind):
         """Return True for the folder of a network with a manifest, and for its name in the package."""
         return network_folder(params) is not None
 
-    def settings(self, options: NetworkOptions) -> PredictSettings:
+    def settings(self, options: NetworkOptions) -> AlphaFold2Settings:
         """Return settings with the sizes and defaults that the manifest gives; see `Family.settings`."""
         found = network_folder(options.params)
         assert found is not None
         inputs, predict = found[1].inputs, options.predict
-        settings: PredictSettings = replace(
+        settings: AlphaFold2Settings = replace(
             predict,
             num_recycles=value_or_default(options.num_recycles, inputs.num_recycles),
             max_seq=min(predict.max_seq, inputs.msa_rows),
@@ -45,10 +45,6 @@ class Native(SingleChainKind):
             refine=value_or_default(options.refine, True),
         )
         return settings
-
-    def sources(self, options: NetworkOptions, kinds: Sequence[Any]) -> list[ParameterSource]:
-        """Return the only model of a folder; see `find_parameters`."""
-        return find_parameters(options.params, options.models, options.model_type)
 
     def check_installed(self, params: str) -> list[ParametersFinding]:
         """Check the file of weights; see `Family.check_installed`."""
@@ -82,7 +78,7 @@ class Native(SingleChainKind):
         with_side_chains = _manifest(source).inputs.template_side_chains
         return templates.features if with_side_chains else without_side_chains(templates.features)
 
-    def _sampling_settings(self, source: ParameterSource, settings: PredictSettings) -> SamplingSettings:
+    def _sampling_settings(self, source: ParameterSource, settings: AlphaFold2Settings) -> SamplingSettings:
         inputs = _manifest(source).inputs
         return SamplingSettings(
             settings.max_seq,
@@ -95,7 +91,11 @@ class Native(SingleChainKind):
         )
 
     def network_facts(
-        self, source: ParameterSource, inputs: AlignmentInputs, settings: PredictSettings, own_templates: bool
+        self,
+        source: ParameterSource,
+        inputs: AlignmentInputs,
+        settings: AlphaFold2Settings,
+        own_templates: bool,
     ) -> NetworkFacts:
         """Return origin, templates and expected accuracy; see `Family.network_facts`."""
         manifest, msa = _manifest(source), inputs.features["msa"]

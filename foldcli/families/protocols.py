@@ -1,14 +1,18 @@
 """Protocols between a run and a family of networks, and between a run and a loaded network."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Generic, Protocol, TypeAlias
 
 import numpy as np
 
-from foldcli.families.settings import Job, JobSettings
+from features.assembly.job import JobTemplate
+from features.complexes.pairing import PairingSettings
+from foldcli.families.settings import Job, SampleT, SettingsT
 from foldcli.inputs.complexes import Complex
+from foldcli.outputs.target import TargetRun
 from foldcli.progress import Progress
 from msa.io.fasta import FastaRecord
 
@@ -44,30 +48,75 @@ class Templates(Protocol):
         """Return the reason why the first candidate is not used, and the number of other rejections."""
 
 
+class ChainAlignments(Protocol):
+    """The part of `foldcli.pipeline.search.stores.ChainStore` that families use."""
+
+    @property
+    def pairing(self) -> PairingSettings:
+        """The method of pairing the alignments of several chains."""
+
+    def read(self, query: FastaRecord) -> bytes:
+        """Return the A3M file of a searched chain."""
+
+    def stage(
+        self,
+        target: TargetRun,
+        chains: Mapping[str, FastaRecord],
+        write_alignment: Callable[[IO[str]], object],
+    ) -> None:
+        """Stage NAME.a3m and NAME.m8 of a target, and add its facts."""
+
+
+class TemplateFinder(Protocol):
+    """The part of `foldcli.pipeline.prepare.template_stage.TemplateStage` that families use."""
+
+    def identity(self) -> dict[str, object]:
+        """Return everything that templates depend on."""
+
+    def find(self, name: str, features: Mapping[str, np.ndarray], index: int = 0) -> Templates:
+        """Find the templates of a chain; `index` is its place among those of the target."""
+
+
+class FeatureCache(Protocol):
+    """The part of `foldcli.pipeline.targets.settings.FeatureSettings` that families use."""
+
+    @property
+    def cache(self) -> Path:
+        """The folder."""
+
+    @property
+    def overwrite(self) -> bool:
+        """True to compute again what the cache has."""
+
+    @property
+    def verify(self) -> bool:
+        """True to compare what it has with checksums."""
+
+
 class FeatureServices(Protocol):
     """The feature stage of a run (`foldcli.pipeline.prepare.feature_stage`), which several threads use."""
 
     @property
-    def chain_store(self) -> Any:
-        """The alignments of searched chains (`ChainStore`); None if there are no searches."""
+    def chain_store(self) -> ChainAlignments | None:
+        """The alignments of searched chains; None if there are no searches."""
 
     @property
-    def templates(self) -> Any:
-        """The search for templates (`TemplateStage`); None to use no templates."""
+    def templates(self) -> TemplateFinder | None:
+        """The search for templates; None to use no templates."""
 
     @property
-    def settings(self) -> Any:
-        """The feature cache (`FeatureSettings`)."""
+    def settings(self) -> FeatureCache:
+        """The feature cache."""
 
     @property
     def template_lock(self) -> AbstractContextManager[Any]:
         """The lock to hold during a search for templates."""
 
-    def load(self, target: Any, with_templates: bool) -> tuple[dict[str, np.ndarray], Any]:
+    def load(self, target: TargetRun, with_templates: bool) -> tuple[dict[str, np.ndarray], Templates | None]:
         """Return the AlphaFold2 features of a target, and the templates of a single chain."""
 
-    def templates_of_chain(self, name: str, sequence: str, templates: Sequence[Any]) -> Any:
-        """Return the templates that a job gives to a chain (`TargetTemplates`).
+    def templates_of_chain(self, name: str, sequence: str, templates: Sequence[JobTemplate]) -> Templates:
+        """Return the templates that a job gives to a chain.
 
         Raises:
             InputError: a template cannot be read; names its place in the file.
@@ -104,7 +153,7 @@ class DeviceMemory(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class NetworkJob:
+class NetworkJob(Generic[SampleT, SettingsT]):
     """A job that is ready for its network.
 
     Args:
@@ -114,9 +163,13 @@ class NetworkJob:
 
     name: str
     job: Job
-    sample: Any
-    settings: JobSettings
+    sample: SampleT
+    settings: SettingsT
     progress: Progress
+
+
+# a job of any family
+AnyJob: TypeAlias = NetworkJob[Any, Any]
 
 
 @dataclass(frozen=True)
@@ -136,7 +189,7 @@ class PartsPlan:
 class Network(Protocol):
     """A loaded network."""
 
-    def start(self, work: NetworkJob, memory: DeviceMemory) -> Callable[[], tuple["Prediction", ...]]:
+    def start(self, work: AnyJob, memory: DeviceMemory) -> Callable[[], tuple["Prediction", ...]]:
         """Start a job within the available memory.
 
         Returns:
@@ -165,8 +218,8 @@ class SharedNetwork(Network, Protocol):
     def arrays(self, sample: Any) -> dict[str, np.ndarray]:
         """Return the arrays of a job's sample, or the sample if it is one that a rank has received."""
 
-    def plan_parts(self, work: NetworkJob, memory: DeviceMemory) -> PartsPlan:
+    def plan_parts(self, work: AnyJob, memory: DeviceMemory) -> PartsPlan:
         """Return the parts in which a job fits into the memory of this rank."""
 
-    def predict(self, work: NetworkJob, parts: Sequence[int]) -> Any:
+    def predict(self, work: AnyJob, parts: Sequence[int]) -> Any:
         """Run a job in this thread; its sample may be the arrays that a rank has received."""

@@ -1,10 +1,11 @@
 """The registry of families: which one `--params` names, and which one a model belongs to."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
+from foldcli.errors import OptionError
 from foldcli.families.all_atom import AllAtom
 from foldcli.families.alphafold2 import AlphaFold2, Multimer
 from foldcli.families.base import AnyFamily
@@ -25,6 +26,14 @@ def find_family(params: str | None) -> AnyFamily:
 def family_of(source: Any) -> AnyFamily:
     """Return the family of a model's parameters (`foldcli.families.settings.Source`)."""
     return next(family for family in FAMILIES if family.name == source.family)
+
+
+def refuse_options_of_others(family: AnyFamily, given: Collection[str]) -> None:
+    """Raise OptionError for an option, by parameter name, that the user gave and only other families have."""
+    others = frozenset[str]().union(*(each.own_options for each in FAMILIES)) - family.own_options
+    if name := min(others.intersection(given), default=None):
+        ending = "-representations" if name in ("save_single", "save_pair") else ""
+        raise OptionError(f"--{name.replace('_', '-')}{ending}: {family.refusal(name)}")
 
 
 def with_params(options: NetworkOptions, params: str | None) -> NetworkOptions:

@@ -7,12 +7,11 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Generic, TypeVar
 
 from foldcli.families.protocols import DeviceMemory
-from foldcli.families.settings import JobSettings, Source
+from foldcli.families.settings import SettingsT, Source
 from model.alphafold2.modules.config import ModelConfig
 
 TargetT = TypeVar("TargetT")
 SourceT = TypeVar("SourceT", bound=Source)
-SettingsT = TypeVar("SettingsT", bound=JobSettings)
 
 
 @dataclass(frozen=True)

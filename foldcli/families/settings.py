@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeVar
 
 from foldcli.errors import OptionError
 from foldcli.fingerprints import fingerprint
@@ -140,11 +140,13 @@ class JobSettings:
         return {name: value for name, value in asdict(self).items() if name not in choices}
 
 
+SampleT = TypeVar("SampleT")
+SettingsT = TypeVar("SettingsT", bound=JobSettings)
 _MULTIMER_ROWS = MultimerConfig()
 
 
 @dataclass(frozen=True, kw_only=True)
-class PredictSettings(JobSettings):
+class AlphaFold2Settings(JobSettings):
     """The settings of AlphaFold2's kinds of networks.
 
     Args:
@@ -177,7 +179,7 @@ class PredictSettings(JobSettings):
         """Passes through the network per model and seed, if recycling does not stop early."""
         return self.num_recycles + 1
 
-    def for_multimer(self) -> "PredictSettings":
+    def for_multimer(self) -> "AlphaFold2Settings":
         """Return the settings of multimer networks; those of the others are `self`."""
         return replace(
             self,
@@ -246,6 +248,35 @@ class PredictSettings(JobSettings):
         }
 
 
+@dataclass(frozen=True, kw_only=True)
+class AllAtomSettings(JobSettings):
+    """The settings of all-atom networks; the defaults are OpenFold3's.
+
+    Args:
+        num_recycles: number of cycles of the trunk after the first one.
+        dropout: the network drops updates as in its training.
+    """
+
+    num_recycles: int = 3
+    num_steps: int = 200
+    num_samples: int = 5
+    dropout: bool = False
+
+    @property
+    def num_passes(self) -> int:
+        """Cycles and denoising steps."""
+        return self.num_recycles + 1 + self.num_steps
+
+    def identity(self) -> dict[str, Any]:
+        """Return the values that every prediction depends on; a sample does not depend on their number."""
+        return {
+            "num_recycle": self.num_recycles,
+            "num_diffusion_steps": self.num_steps,
+            "precision": self.precision,
+            "kernels": self.kernels,
+        } | ({"dropout": True} if self.dropout else {})
+
+
 @dataclass(frozen=True)
 class NetworkOptions:
     """The network's options as given on the command line, before the device is known.
@@ -300,12 +331,14 @@ class NetworkOptions:
         copied_options = ("params", "model_type", "device", "max_memory", "precision", "kernels",
                           "gpus_per_target", "rank_timeout", "num_recycles", "refine",
                           "num_diffusion_samples", "num_diffusion_steps")  # fmt: skip
+        copied_settings = ("stop_at_score", "rank", "initial_guess", "cyclic", "msa_mask", "msa_cluster",
+                           "dropout")  # fmt: skip
         models, num_models = options["models"], options["num_models"]
         if num_models is not None and num_models > len(models):
             raise OptionError(f"--num-models {num_models}: --models has only {len(models)}.")
         max_seq, max_extra_seq = options["max_msa"]
         num_recycles, tolerance = options["num_recycles"], options["recycle_early_stop_tolerance"]
-        defaults = PredictSettings
+        defaults = AlphaFold2Settings
         # DeepMind runs multimer v1 and v2 with the recycling of monomers
         is_old_multimer = options["model_type"] in OLD_MULTIMER_TYPES
         multimer_recycles = defaults.num_recycles if is_old_multimer else defaults.multimer_num_recycles
@@ -313,7 +346,7 @@ class NetworkOptions:
         return cls(
             **{name: options[name] for name in copied_options},
             models=models[:num_models],
-            predict=PredictSettings(
+            predict=AlphaFold2Settings(
                 num_recycles=value_or_default(num_recycles, defaults.num_recycles),
                 recycle_early_stop_tolerance=value_or_default(
                     tolerance, defaults.recycle_early_stop_tolerance
@@ -322,14 +355,8 @@ class NetworkOptions:
                 max_seq=max_seq,
                 max_extra_seq=max_extra_seq,
                 extras=tuple(extra for extra in EXTRAS if options[f"save_{extra}"]),
-                stop_at_score=options["stop_at_score"],
-                rank=options["rank"],
                 refine=bool(options["refine"]),
-                initial_guess=options["initial_guess"],
-                cyclic=options["cyclic"],
-                msa_mask=options["msa_mask"],
-                msa_cluster=options["msa_cluster"],
-                dropout=options["dropout"],
+                **{name: options[name] for name in copied_settings},
                 multimer_num_recycles=value_or_default(num_recycles, multimer_recycles),
                 multimer_tolerance=value_or_default(tolerance, multimer_tolerance),
             ),

@@ -1,6 +1,6 @@
 """Models that are copied from the best template instead of predicted by a network."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -9,11 +9,11 @@ import numpy as np
 
 from features.templates.homology import HomologyModel, copy_best_template
 from foldcli.errors import OptionError
-from foldcli.families.alphafold2 import AlignmentFamily, AlignmentInputs
-from foldcli.families.base import Draw, refuse_options
+from foldcli.families.alphafold2 import AlignmentFamily, AlignmentInputs, AlphaFold2Kind
+from foldcli.families.base import Draw
 from foldcli.families.protocols import DeviceMemory, NetworkJob
 from foldcli.families.reporting import PlanHeading
-from foldcli.families.settings import Job, NetworkOptions, PredictSettings
+from foldcli.families.settings import AlphaFold2Settings, Job, NetworkOptions
 from foldcli.inputs.targets import is_complex
 from foldcli.outputs.model_files import ModelOrigin
 from foldcli.params.parameters import TEMPLATE, TEMPLATE_COPY, ParameterSource
@@ -34,19 +34,22 @@ class TemplateCopy(AlignmentFamily[HomologyModel]):
         """Return True for "template"."""
         return params == TEMPLATE
 
-    def check_options(self, values: Mapping[str, Any], given: Collection[str]) -> None:
+    def refusal(self, option: str) -> str:
+        """Return the reason; see `Family.refusal`."""
+        if option in AlphaFold2Kind.own_options:
+            return "only networks have it, and --params template copies"
+        return super().refusal(option)
+
+    def check_options(self, values: Mapping[str, Any]) -> None:
         """Check that templates are searched; see `Family.check_options`."""
-        super().check_options(values, given)
-        names = ("initial_guess", "cyclic", "msa_mask", "msa_cluster", "dropout")
-        refuse_options(names, given, "only networks have it, and --params template copies")
         if values["no_templates"]:
             raise OptionError("--params template and --no-templates exclude each other")
 
-    def settings(self, options: NetworkOptions) -> PredictSettings:
+    def settings(self, options: NetworkOptions) -> AlphaFold2Settings:
         """Return settings without recycles: copies do not depend on the options of networks."""
-        return PredictSettings(num_recycles=0)
+        return AlphaFold2Settings(num_recycles=0)
 
-    def sources(self, options: NetworkOptions, kinds: Sequence[Any]) -> list[ParameterSource]:
+    def sources(self, options: NetworkOptions, families: Sequence[Any]) -> list[ParameterSource]:
         """Return the only source, which has no parameters."""
         return [TEMPLATE_COPY]
 
@@ -56,7 +59,7 @@ class TemplateCopy(AlignmentFamily[HomologyModel]):
             return None
         return "a complex of several chains: --params template copies single chains only"
 
-    def identity(self, settings: PredictSettings) -> dict[str, Any]:
+    def identity(self, settings: AlphaFold2Settings) -> dict[str, Any]:
         """Return the method; see `Family.identity`."""
         return {"predict": {"method": TEMPLATE}}
 
@@ -64,11 +67,11 @@ class TemplateCopy(AlignmentFamily[HomologyModel]):
         """Return True."""
         return True
 
-    def sampling(self, job: Job, settings: PredictSettings) -> None:
+    def sampling(self, job: Job, settings: AlphaFold2Settings) -> None:
         """Return None: nothing is random."""
 
     def sample(
-        self, inputs: AlignmentInputs, job: Job, settings: PredictSettings, draw: Draw[HomologyModel] = None
+        self, inputs: AlignmentInputs, job: Job, settings: AlphaFold2Settings, draw: Draw = None
     ) -> HomologyModel:
         """Copy the best template of a target.
 
@@ -83,23 +86,23 @@ class TemplateCopy(AlignmentFamily[HomologyModel]):
         return model
 
     def load(
-        self, source: ParameterSource, settings: PredictSettings, device: str, arrays: "Future[Any] | None"
+        self, source: ParameterSource, settings: AlphaFold2Settings, device: str, arrays: "Future[Any] | None"
     ) -> "Copies":
         """Return the source of copies; see `Family.load`."""
         return Copies()
 
     def origin(
-        self, name: str, job: Job, sample: HomologyModel, model: Prediction, settings: PredictSettings
+        self, name: str, job: Job, sample: HomologyModel, model: Prediction, settings: AlphaFold2Settings
     ) -> ModelOrigin:
         """Return the template in words; see `Family.origin`."""
         return ModelOrigin(name, "no network", False, copied_from=sample.origin)
 
-    def describe_device(self, settings: PredictSettings, memory: DeviceMemory) -> str:
+    def describe_device(self, settings: AlphaFold2Settings, memory: DeviceMemory) -> str:
         """Return a description of the device."""
         return "CPU, no network"
 
     def plan_heading(
-        self, sources: Sequence[ParameterSource], settings: PredictSettings, memory: DeviceMemory
+        self, sources: Sequence[ParameterSource], settings: AlphaFold2Settings, memory: DeviceMemory
     ) -> PlanHeading:
         """Return the heading about the method; see `Family.plan_heading`."""
         line = "network: none; the best template of each target is copied"
@@ -110,7 +113,9 @@ class TemplateCopy(AlignmentFamily[HomologyModel]):
 class Copies:
     """The source of copies; see `foldcli.families.protocols.Network`."""
 
-    def start(self, work: NetworkJob, memory: DeviceMemory) -> Callable[[], tuple[Prediction, ...]]:
+    def start(
+        self, work: NetworkJob[HomologyModel, AlphaFold2Settings], memory: DeviceMemory
+    ) -> Callable[[], tuple[Prediction, ...]]:
         """Return a function that returns the copy as a prediction, with the expected lDDT-CA as pLDDT."""
         work.progress(1, 1)
         sample = work.sample

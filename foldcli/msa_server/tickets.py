@@ -5,7 +5,6 @@ tickets without an answer wait to be searched; only these are in memory.
 """
 
 import io
-import json
 import re
 import shutil
 import time
@@ -22,7 +21,7 @@ from foldcli.logs import logger
 from foldcli.server.service import MAX_QUERY_RESIDUES
 from msa.base.atomic import atomic_write
 from msa.base.errors import InputError
-from msa.base.json_files import read_json
+from msa.base.json_files import read_json, write_json
 from msa.base.temporary_names import remove_abandoned_files
 from msa.io.fasta import FastaRecord, read_records
 from msa.search.database_search import check_query
@@ -174,8 +173,7 @@ class TicketQueue:
             self._waiting[ticket_id] = ticket = Ticket(ticket_id, job, records)
         # a slow disk takes many tickets at once
         try:
-            with atomic_write(folder / _JOB) as stream:
-                json.dump(asdict(job), stream)
+            write_json(folder / _JOB, asdict(job))
         except OSError:
             self._remove(ticket)
             raise

@@ -1,4 +1,4 @@
-"""Options that many subcommands have, and click types for their values."""
+"""Options that many subcommands have, and functions that make options."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -6,128 +6,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
-from click.shell_completion import CompletionItem
 
 from foldcli.inputs.shard import Shard
 from foldcli.logs import configure
-from foldcli.values import parse_size
+from foldcli.options.types import ParsedType, PathType, device_type
 from msa.base.hardware import available_cores
-from msa.database.file_names import MANIFEST, RESIDUES
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-
-
-class ParsedType(click.ParamType):
-    """The click type of values that a function reads.
-
-    Args:
-        name: the form of the values, as the help shows it.
-        parse: returns the value of a text, or raises ValueError with what is expected.
-    """
-
-    def __init__(self, name: str, parse: Callable[[str], Any]) -> None:
-        self.name, self._parse = name, parse
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the value; defaults may be values already."""
-        try:
-            return self._parse(value) if isinstance(value, str) else value
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
-
-
-class _DeviceType(ParsedType):
-    """The click type of `--device auto|cpu|cuda|cuda:N|cuda:N,N,…`."""
-
-    def shell_complete(
-        self, ctx: click.Context, param: click.Parameter, incomplete: str
-    ) -> list[CompletionItem]:
-        """Return the kinds of devices."""
-        return [CompletionItem(kind) for kind in ("auto", "cpu", "cuda") if kind.startswith(incomplete)]
-
-
-def _parse_device(text: str) -> str:
-    """Return a device; GPU numbers lose leading zeros."""
-    if text in ("auto", "cpu", "cuda"):
-        return text
-    kind, _, listed = text.partition(":")
-    numbers = listed.split(",")
-    if kind != "cuda" or not all(number.isascii() and number.isdecimal() for number in numbers):
-        raise ValueError(f"expected auto, cpu, cuda, cuda:N or cuda:N,N,…, got {text!r}")
-    gpus = [int(number) for number in numbers]
-    for gpu in gpus:
-        if gpus.count(gpu) > 1:
-            raise ValueError(f"GPU {gpu} is named twice in {text!r}")
-    return f"cuda:{','.join(map(str, gpus))}"
-
-
-class PathType(click.ParamType):
-    """The click type of a path that the command itself checks; shells complete it with files."""
-
-    name = "PATH"
-
-    def shell_complete(
-        self, ctx: click.Context, param: click.Parameter, incomplete: str
-    ) -> list[CompletionItem]:
-        """Return the kind of completion "file"."""
-        return [CompletionItem(incomplete, type="file")]
-
-
-class InputType(PathType):
-    """The click type of an input, which is not a database.
-
-    A database among the inputs is usually meant for an option, and must not be ignored.
-
-    Args:
-        remedy: what to do with a database; {path} stands for its path.
-    """
-
-    def __init__(self, remedy: str = "use --db {path}") -> None:
-        self._remedy = remedy
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the path."""
-        path = str(value)
-        if is_structure_library(path):
-            self.fail(f"{path} is a structure library: use --templates {path}", param, ctx)
-        if is_database(path):
-            self.fail(f"{path} is a database: {self._remedy.format(path=path)}", param, ctx)
-        return path
-
-
-def is_database(path: str) -> bool:
-    """Return True if a path is a target database from `foldcli createdb`."""
-    return all(Path(path, name).is_file() for name in (MANIFEST, RESIDUES))
-
-
-def is_structure_library(path: str) -> bool:
-    """Return True if a path is a structure library from `foldcli createdb --structures`."""
-    # the folder is that of features.templates.library.library, which imports numpy
-    return is_database(str(Path(path, "sequences")))
-
-
-def numbers_type(
-    expected: str, is_valid: Callable[[str], object], parse: Callable[[str], Any] = int
-) -> ParsedType:
-    """Return the click type of a list such as 128,256, by default of integers; repeated ones are dropped.
-
-    Args:
-        expected: description of valid values, for the error message.
-        is_valid: returns True if the text between two commas is a valid number.
-        parse: returns the number.
-    """
-
-    def parse_list(text: str) -> tuple[Any, ...]:
-        numbers = text.split(",")
-        if not all(map(is_valid, numbers)):
-            raise ValueError(f"expected {expected}, got {text!r}")
-        return tuple(dict.fromkeys(map(parse, numbers)))
-
-    return ParsedType("N,N,…", parse_list)
-
-
-device_type = _DeviceType("auto|cpu|cuda[:N,…]", _parse_device)
-size_type = ParsedType("SIZE", parse_size)
 
 
 def given_options(context: click.Context | None = None) -> set[str]:
@@ -218,13 +103,12 @@ no_verify_option = click.option(
     default=True,
     help="Do not compare cached features with their checksums.",
 )
-database_option = click.option(
-    "--db",
-    type=PathType(),
-    show_default="the chains of known structure in the package",
-    help="Target database from `foldcli createdb`, or a FASTA file or MMseqs2 database, which is converted "
-    "once into $FOLDCLI_CACHE.",
+_DATABASE_HELP = (
+    "Target database from `foldcli createdb`, or a FASTA file or MMseqs2 database, which is converted once "
+    "into $FOLDCLI_CACHE."
 )
+_PACKAGE_LIBRARY = "the chains of known structure in the package"
+database_option = click.option("--db", type=PathType(), show_default=_PACKAGE_LIBRARY, help=_DATABASE_HELP)
 
 
 def distinct_databases(
@@ -236,21 +120,47 @@ def distinct_databases(
     return value
 
 
-databases_option = click.option(
-    "--db",
-    "databases",
-    type=PathType(),
-    multiple=True,
-    callback=distinct_databases,
-    show_default="the chains of known structure in the package",
-    help="Target database from `foldcli createdb`, or a FASTA file or MMseqs2 database, which is converted "
-    "once into $FOLDCLI_CACHE. Repeat the option to search further databases with the profiles of the first.",
+def several_databases_option(help: str, **settings: Any) -> Callable[[Command], Command]:
+    """Return the option `--db` of a command that searches several databases."""
+    return click.option(
+        "--db",
+        "databases",
+        type=PathType(),
+        multiple=True,
+        callback=distinct_databases,
+        help=help,
+        **settings,
+    )
+
+
+def output_option(help: str) -> Callable[[Command], Command]:
+    """Return the option `-o` of a command that writes a file, or to standard output."""
+    return click.option("-o", "--out", required=True, type=PathType(), metavar="OUT", help=help)
+
+
+databases_option = several_databases_option(
+    f"{_DATABASE_HELP} Repeat the option to search further databases with the profiles of the first.",
+    show_default=_PACKAGE_LIBRARY,
 )
-retries_option = number_option(
-    "--retries",
-    numbers=click.IntRange(0),
-    default=5,
-    help="Maximum number of consecutive attempts without progress.",
+download_options = combine(
+    click.option(
+        "--from",
+        "local_file",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        metavar="FILE",
+        help="Use this copy of the file instead of downloading it; it is not removed.",
+    ),
+    click.option(
+        "--sha256",
+        metavar="HEX|FILE|URL",
+        help="SHA-256 of the file, or a file or URL with the output of sha256sum; another file is refused.",
+    ),
+    number_option(
+        "--retries",
+        numbers=click.IntRange(0),
+        default=5,
+        help="Maximum number of consecutive attempts without progress.",
+    ),
 )
 report_options = combine(
     click.option(

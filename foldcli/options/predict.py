@@ -8,15 +8,8 @@ import click
 from click.shell_completion import CompletionItem
 
 from foldcli.options import common
-from foldcli.options.common import (
-    ParsedType,
-    choice_option,
-    combine,
-    flag,
-    number_option,
-    numbers_type,
-    size_type,
-)
+from foldcli.options.common import choice_option, combine, flag, number_option
+from foldcli.options.types import ParsedType, PathType, numbers_type, size_type
 from foldcli.outputs.layout import LAYOUTS
 from foldcli.params.openfold3 import OPENFOLD3
 from foldcli.params.parameters import ALPHAFOLD2, TEMPLATE, default_method
@@ -27,7 +20,7 @@ from model.checkpoints.network_folder import COMPACT
 _MIN_ROWS = 5
 
 
-class ParamsType(common.PathType):
+class ParamsType(PathType):
     """The click type of `--params`: a folder, or a name of parameters, which shells complete too."""
 
     def shell_complete(

@@ -4,7 +4,8 @@ from collections.abc import Callable
 
 import click
 
-from foldcli.options.common import Command, ParsedType, choice_option, combine, flag, number_option
+from foldcli.options.common import Command, choice_option, combine, flag, number_option
+from foldcli.options.types import ParsedType
 
 _FOLDING_DEFAULTS = {
     "evalue": "0.1",

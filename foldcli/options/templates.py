@@ -6,7 +6,8 @@ from typing import Any
 
 import click
 
-from foldcli.options.common import Command, combine, flag, is_database
+from foldcli.options.common import Command, combine, flag
+from foldcli.options.types import is_database
 
 _NO_VALUE = ""
 

@@ -4,7 +4,6 @@ Publishing gives the staged files their final names, as hard links. The staged n
 target is finished, so publishing can be repeated after an interruption.
 """
 
-import json
 import os
 import shutil
 from collections.abc import Callable, Sequence
@@ -23,7 +22,7 @@ from foldcli.version import VERSION
 from model.output.provenance import Provenance
 from model.prediction import Extra, PairScores, Prediction, complex_confidence
 from msa.base.atomic import atomic_write
-from msa.base.json_files import read_json
+from msa.base.json_files import read_json, write_json
 from msa.base.temporary_names import temporary_path
 
 _RESULT_SUFFIX = ".result.json"
@@ -406,5 +405,4 @@ def link_file(source: Path, target: Path) -> None:
 
 def write_result(folder: Path, result: ModelResult) -> None:
     """Write the result of a model into a staging folder, after its files."""
-    with atomic_write(folder / f"{result.tag}{_RESULT_SUFFIX}") as stream:
-        json.dump(result.as_json(), stream)
+    write_json(folder / f"{result.tag}{_RESULT_SUFFIX}", result.as_json())

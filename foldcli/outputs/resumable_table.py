@@ -17,12 +17,19 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO
 
+from foldcli.errors import OptionError
 from msa.base.atomic import DiskFull, atomic_write, errors_name, is_disk_full, is_stream
 from msa.base.errors import InputError
 from msa.base.json_files import parse_json
 
 _MAX_NAME_BYTES = 200
 """Longer names would leave no room for the suffixes within the usual limit of 255 bytes."""
+
+
+def refuse_existing(path: str | Path, overwrite: bool) -> None:
+    """Raise OptionError if a file would be replaced without `--overwrite`; "-" and streams never are."""
+    if not overwrite and path != "-" and not is_stream(path) and Path(path).exists():
+        raise OptionError(f"{path} exists; --overwrite replaces it.")
 
 
 class Table:

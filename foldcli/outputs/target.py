@@ -1,7 +1,6 @@
 """The state of one target during a run: its files, facts and warnings, and the cost of its stages."""
 
 import contextlib
-import json
 import resource
 import shutil
 import threading
@@ -18,8 +17,7 @@ from foldcli.logs import logger
 from foldcli.outputs.done import StageCost
 from foldcli.outputs.facts import Facts
 from foldcli.outputs.layout import TargetFiles
-from msa.base.atomic import atomic_write
-from msa.base.json_files import read_json
+from msa.base.json_files import read_json, write_json
 
 _STATUS = Path("/proc/self/status")
 _DEVICE_FILE = "device.json"
@@ -116,8 +114,7 @@ class TargetRun:
         """Write the facts about the device into the work folder, for the run that continues this one."""
         device = Facts()
         device.add_device(self.facts)
-        with atomic_write(self.files.work_folder / _DEVICE_FILE) as stream:
-            json.dump(device.as_json(), stream)
+        write_json(self.files.work_folder / _DEVICE_FILE, device.as_json())
 
     def restore_device(self, finished: Facts | None) -> None:
         """Add the facts about the device on which models that are kept were predicted.

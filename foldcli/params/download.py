@@ -1,7 +1,6 @@
 """Resumable download of a large file over HTTPS; bytes of two versions of the file are never combined."""
 
 import errno
-import json
 import os
 import shutil
 import socket
@@ -22,9 +21,8 @@ from foldcli.logs import logger
 from foldcli.progress import Progress, progress_bar
 from foldcli.units import format_bytes
 from foldcli.version import VERSION
-from msa.base.atomic import atomic_write
 from msa.base.errors import MissingError
-from msa.base.json_files import read_json
+from msa.base.json_files import read_json, write_json
 
 _TIMEOUT_SECONDS = 60
 _MAX_PAUSE_SECONDS = 30
@@ -242,8 +240,7 @@ class PartialFile:
         """Discard earlier bytes, record the new version, and open the file for writing."""
         stream = self.path.open("wb", buffering=0)
         try:
-            with atomic_write(self._record) as record:
-                json.dump(asdict(remote), record)
+            write_json(self._record, asdict(remote))
         except BaseException:
             stream.close()
             raise

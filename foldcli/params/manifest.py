@@ -1,6 +1,5 @@
 """A folder's parameters.json: the archives that its parameter files came from, and unusual architectures."""
 
-import json
 import time
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -10,9 +9,8 @@ from foldcli.version import VERSION
 from model.alphafold2.modules.config import ModelConfig
 from model.dataclass_mapping import from_mapping
 from model.errors import ConfigError
-from msa.base.atomic import atomic_write
 from msa.base.errors import InputError
-from msa.base.json_files import read_json, to_record
+from msa.base.json_files import read_json, to_record, write_json
 
 LICENCE = "CC BY 4.0"
 MANIFEST_FILE = "parameters.json"
@@ -83,9 +81,7 @@ class ParameterManifest:
             del content["licence"]  # that of DeepMind's files
         if not self.architectures:
             del content["architectures"]
-        with atomic_write(folder / MANIFEST_FILE) as stream:
-            json.dump(content, stream, indent=2)
-            stream.write("\n")
+        write_json(folder / MANIFEST_FILE, content, indent=2)
 
 
 def read_manifest(folder: Path) -> ParameterManifest:

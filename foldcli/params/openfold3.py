@@ -3,7 +3,6 @@
 `foldcli.params.openfold3_import` writes the files. This module imports nothing heavy.
 """
 
-import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -11,9 +10,8 @@ from foldcli.params.parameters import default_folder
 from model.alphafold3.config import DEEPMIND, OPENBIND, P2
 from model.checkpoints.records import is_record_file
 from model.errors import ParametersError
-from msa.base.atomic import atomic_write
 from msa.base.errors import MissingError
-from msa.base.json_files import read_json, to_record
+from msa.base.json_files import read_json, to_record, write_json
 
 # value of --params for the parameters in `openfold3_folder()`
 OPENFOLD3 = "openfold3"
@@ -158,8 +156,7 @@ def write_manifest(parameters: AllAtomParameters) -> None:
     """Write the manifest NAME.json next to a file of parameters."""
     file = {"file": parameters.file.name}
     content = {"format": _FORMAT, "format_version": _FORMAT_VERSION} | asdict(parameters) | file
-    with atomic_write(parameters.file.with_name(f"{parameters.name}.json")) as stream:
-        stream.write(json.dumps(content, indent=1) + "\n")
+    write_json(parameters.file.with_name(f"{parameters.name}.json"), content, indent=1)
 
 
 def _read_manifest(path: Path) -> AllAtomParameters | None:

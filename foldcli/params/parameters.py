@@ -63,7 +63,7 @@ ModelType = Literal[
     "alphafold2_multimer_v1",
 ]
 # multimer networks predict complexes; they also predict single chains if they are requested
-NetworkKind = Literal["monomer", "multimer"]
+FamilyName = Literal["monomer", "multimer"]
 # suffixes of the names of monomer networks by --model-type, in order of preference
 _MONOMER_SUFFIXES = {"auto": ("_ptm", ""), "alphafold2_ptm": ("_ptm",), "alphafold2": ("",)}
 
@@ -157,11 +157,11 @@ class ParameterSource:
 TEMPLATE_COPY = ParameterSource(1, TEMPLATE, None)
 
 
-def network_kinds(model_type: ModelType, single_chains: bool, complexes: bool) -> tuple[NetworkKind, ...]:
-    """Return the kinds of networks that a run needs."""
+def needed_families(model_type: ModelType, single_chains: bool, complexes: bool) -> tuple[FamilyName, ...]:
+    """Return the names of the families that a run needs."""
     if model_type != "auto":
         return ("multimer",) if model_type in _MULTIMER_SUFFIXES else ("monomer",)
-    monomer: tuple[NetworkKind, ...] = ("monomer",) if single_chains or not complexes else ()
+    monomer: tuple[FamilyName, ...] = ("monomer",) if single_chains or not complexes else ()
     return (*monomer, "multimer") if complexes else monomer
 
 
@@ -189,9 +189,9 @@ def find_parameters(
     params: str | None,
     numbers: tuple[int, ...],
     model_type: ModelType,
-    kinds: Sequence[NetworkKind] = ("monomer",),
+    families: Sequence[FamilyName] = ("monomer",),
 ) -> list[ParameterSource]:
-    """Return the parameters to use for each model number, grouped by kind of network.
+    """Return the parameters to use for each model number, grouped by family.
 
     Of a list of single chains and complexes, the single chains are predicted without multimer networks too.
 
@@ -199,7 +199,7 @@ def find_parameters(
         params: a folder, "compact", or "alphafold2" or None for `default_folder()`.
         numbers: requested model numbers, in order.
         model_type: "auto" prefers params_model_N_ptm.npz to params_model_N.npz.
-        kinds: result of `network_kinds`.
+        families: result of `needed_families`.
 
     Raises:
         MissingError: a file is missing; the remedy says how to get DeepMind's.
@@ -217,12 +217,12 @@ def find_parameters(
             f"no network parameters: {folder} does not exist", "Give --params an existing file."
         )
     if not folder.is_dir():
-        remedy = download_instructions(folder, _suffixes(kinds[-1], model_type)[0])
+        remedy = download_instructions(folder, _suffixes(families[-1], model_type)[0])
         raise MissingError(f"no network parameters: {folder} is not a folder", remedy)
     sources: list[ParameterSource] = []
-    for kind in kinds:
+    for family in families:
         try:
-            sources += [_find(folder, number, _suffixes(kind, model_type)) for number in numbers]
+            sources += [_find(folder, number, _suffixes(family, model_type)) for number in numbers]
         except MissingError as error:
             if not sources:
                 raise
@@ -230,9 +230,9 @@ def find_parameters(
     return sources
 
 
-def _suffixes(kind: NetworkKind, model_type: ModelType) -> tuple[str, ...]:
+def _suffixes(family: FamilyName, model_type: ModelType) -> tuple[str, ...]:
     """Return the suffixes of the names of suitable networks, in order of preference."""
-    if kind == "multimer":
+    if family == "multimer":
         return (_MULTIMER_SUFFIXES.get(model_type, _LATEST_MULTIMER),)
     return _MONOMER_SUFFIXES[model_type]
 

@@ -3,7 +3,6 @@
 import contextlib
 import hashlib
 import io
-import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -33,7 +32,7 @@ from foldcli.version import VERSION
 from msa.base.atomic import atomic_write
 from msa.base.digests import file_sha256
 from msa.base.errors import InputError
-from msa.base.json_files import read_json
+from msa.base.json_files import read_json, write_json
 from msa.base.temporary_names import remove_abandoned_files
 from msa.engines.engine import ProfileCallback
 from msa.io.fasta import FastaRecord
@@ -107,9 +106,7 @@ class FolderStore:
         }
         if (profile := self.profile_path(name)) is not None:
             record["profile"] = file_sha256(profile)
-        with atomic_write(self._record_path(name)) as stream:
-            json.dump(record, stream, indent=1)
-            stream.write("\n")
+        write_json(self._record_path(name), record, indent=1)
 
     def _path(self, name: str) -> Path:
         return self.folder / f"{name}.{self.file_format}"

@@ -11,6 +11,7 @@ from foldcli.errors import OptionError
 from foldcli.inputs.queries import QuerySources, name_single_chains
 from foldcli.inputs.shard import Shard
 from foldcli.logs import logger
+from foldcli.outputs.resumable_table import refuse_existing
 from foldcli.pipeline.search.opening import DatabaseSource, open_searcher
 from foldcli.pipeline.search.protocols import HitSearcher
 from foldcli.pipeline.search.searcher import LocalSearcher
@@ -46,7 +47,7 @@ class ResultFormat:
         columns: columns of m8; see `msa.alignments.m8`.
     """
 
-    kind: str
+    file_format: str
     columns: tuple[str, ...]
 
 
@@ -86,11 +87,10 @@ class PartSearchRun:
             "search": describe_search(self.settings, self.result, self.shard),
             "iteration": iteration,
         }
-        if not self.overwrite and out.exists():
-            if not _is_finished(out, about, queries):
-                raise OptionError(f"{out} exists; --overwrite replaces it.")
+        if not self.overwrite and _is_finished(out, about, queries):
             logger.info("%s: already done", out)
             return
+        refuse_existing(out, self.overwrite)
         remove_abandoned_files(out.parent, f"{out.name}.")
         with (
             progress_bar("search", "targets") as progress,
@@ -128,7 +128,7 @@ class PartSearchRun:
         named_queries = name_single_chains(record for _, read in self.sources.readers() for record in read())
         for _, query in named_queries:
             check_query(query)
-        if self.result.kind != "m8":
+        if self.result.file_format != "m8":
             return [query for _, query in self.shard.select(named_queries)]
         # tables keep the order of the input
         selected = self.shard.select((query.id, index) for index, (_, query) in enumerate(named_queries))
@@ -139,7 +139,7 @@ def describe_search(settings: AlignmentSettings, result: ResultFormat, shard: Sh
     """Return the description of a search in a file of hits; the same for all parts of a database."""
     return {
         "foldcli": VERSION,
-        "kind": result.kind,
+        "kind": result.file_format,
         "columns": list(result.columns),
         "shard": [shard.index, shard.count],
         "settings": _json_values(settings.identity()),
@@ -306,9 +306,10 @@ def _parse_about(file: PartHitsFile, threads: int) -> tuple[WholeDatabase, Align
         described = file.about["search"]
         search = to_record(described["settings"]["search"] | {"threads": threads}, SearchSettings)
         row_filter = to_record(described["settings"]["alignment"], AlignmentFilter)
-        settings, result = AlignmentSettings(search, row_filter), to_record(described, ResultFormat)
-        if result.kind not in FORMATS or not set(result.columns) <= set(COLUMNS):
-            raise ValueError(f"unknown format {result.kind!r:.40}")
+        settings = AlignmentSettings(search, row_filter)
+        result = to_record(described | {"file_format": described["kind"]}, ResultFormat)
+        if result.file_format not in FORMATS or not set(result.columns) <= set(COLUMNS):
+            raise ValueError(f"unknown format {result.file_format!r:.40}")
         whole = to_record(file.about["whole"], WholeDatabase)
         if not 1 <= whole.part <= whole.parts:
             raise ValueError(f"part {whole.part} of {whole.parts}")

@@ -53,21 +53,16 @@ def run_search(
     Raises:
         OptionError: options exclude each other.
     """
-    kind, threads, further = values["kind"], values["threads"], values["databases"][1:]
-    columns = _table_columns(kind, values["format_output"])
+    file_format, threads = values["file_format"], values["threads"]
+    columns = _table_columns(file_format, values["format_output"])
     if values["molecule"] == RNA:
         values = _rna_options(values, given)
-    elif "strand" in given and values["rna_db"] is None:
-        raise OptionError("--strand is for --molecule rna and --rna-db.")
-    settings = _alignment_settings(kind, _exact_options(values) if values["exact"] else values, threads)
+    settings = _alignment_settings(
+        file_format, _exact_options(values) if values["exact"] else values, threads
+    )
     search = settings.search
     sources = QuerySources(inputs, search.comp_bias_corr, search.matrix, values["profiles"])
-    _check_partial(values)
-    _check_jobs(values, given)
-    if values["params"] is not None:
-        _check_molecules(values)
-    if further and (values["partial"] or values["exact"]):
-        raise OptionError(f"--{'partial' if values['partial'] else 'exact'} takes one database.")
+    _check_combinations(values, given)
     if values["partial"]:
         _search_part(values, sources, settings, db, columns, started)
         return
@@ -85,31 +80,31 @@ def run_search(
         values["overwrite"],
         values["cache"] or default_feature_cache(),
     )
-    if kind in _TABLE_FORMATS:
-        write_results(run, values["out"], kind, columns)
+    if file_format in _TABLE_FORMATS:
+        write_results(run, values["out"], file_format, columns)
     else:
         export_jobs(run, _rna_run(run, values))
 
 
-def write_results(run: SearchRun, out: str, kind: str, columns: Sequence[str]) -> None:
+def write_results(run: SearchRun, out: str, file_format: str, columns: Sequence[str]) -> None:
     """Write a table of hits, a folder of alignments, or one alignment on standard output.
 
     Args:
         run: the run.
         out: path of the table or folder; "-" is standard output.
-        kind: "m8", "a3m" or "sto".
+        file_format: "m8", "a3m" or "sto".
         columns: columns of the table.
     """
-    if kind == "m8":
+    if file_format == "m8":
         write_table(run, out, columns)
         return
     # imports the stores of runs, which tables do not need
     from foldcli.search_runs.folder import print_alignment, write_alignments
 
     if out == "-":
-        print_alignment(run, kind)
+        print_alignment(run, file_format)
     else:
-        write_alignments(run, Path(out), kind)
+        write_alignments(run, Path(out), file_format)
 
 
 def merge_hits(parts: Sequence[str], out: str, threads: int, overwrite: bool) -> None:
@@ -117,13 +112,13 @@ def merge_hits(parts: Sequence[str], out: str, threads: int, overwrite: bool) ->
     merged = MergedSearcher.open(parts, threads)
     result = merged.hits.result
     run = SearchRun(merged, merged.hits.settings, lambda: merged, Shard(), None, overwrite)
-    write_results(run, out, result.kind, result.columns)
+    write_results(run, out, result.file_format, result.columns)
 
 
-def _table_columns(kind: str, format_output: str | None) -> tuple[str, ...]:
+def _table_columns(file_format: str, format_output: str | None) -> tuple[str, ...]:
     if format_output is None:
         return DEFAULT_COLUMNS
-    if kind != "m8":
+    if file_format != "m8":
         raise OptionError("--format-output is for --format m8 only.")
     try:
         return parse_columns(format_output)
@@ -134,7 +129,7 @@ def _table_columns(kind: str, format_output: str | None) -> tuple[str, ...]:
 def _exact_options(values: dict[str, Any]) -> dict[str, Any]:
     """Return the values of the options without default limits on E-value and number of hits."""
     unsupported = {
-        "--format " + values["kind"]: values["kind"] != "m8",
+        "--format " + values["file_format"]: values["file_format"] != "m8",
         "--server": values["server"] is not None,
         "--partial": values["partial"],
         "--profile": bool(values["profiles"]),
@@ -148,8 +143,8 @@ def _exact_options(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _rna_options(values: dict[str, Any], given: Collection[str]) -> dict[str, Any]:
-    if values["kind"] not in _TABLE_FORMATS:
-        raise OptionError(f"--format {values['kind']} takes a database of RNA with --rna-db.")
+    if values["file_format"] not in _TABLE_FORMATS:
+        raise OptionError(f"--format {values['file_format']} takes a database of RNA with --rna-db.")
     if for_proteins := {"matrix", "exact", "server", "params", "qsc"} & set(given):
         raise OptionError(f"--molecule rna cannot be combined with --{min(for_proteins)}.")
     return {**values, "matrix": RNA_MATRIX}
@@ -163,9 +158,9 @@ def _rna_run(run: SearchRun, values: dict[str, Any]) -> SearchRun | None:
     return replace(run, settings=run.settings.for_rna(), open_searcher=_searcher_opener(local, db, None))
 
 
-def _alignment_settings(kind: str, values: dict[str, Any], threads: int) -> AlignmentSettings:
-    settings = AlignmentSettings.from_options(values, threads, tables=kind == "m8")
-    if kind == "m8" and settings.row_filter != AlignmentFilter():
+def _alignment_settings(file_format: str, values: dict[str, Any], threads: int) -> AlignmentSettings:
+    settings = AlignmentSettings.from_options(values, threads, tables=file_format == "m8")
+    if file_format == "m8" and settings.row_filter != AlignmentFilter():
         raise OptionError(
             "--max-seq-id, --qid, --qsc, --cov, --diff and --filter-min-enable are for --format a3m and sto: "
             "tables keep all hits."
@@ -185,13 +180,25 @@ def _search_part(
     run = PartSearchRun(
         sources,
         settings,
-        ResultFormat(values["kind"], columns),
+        ResultFormat(values["file_format"], columns),
         _source(values, db, started),
         values["previous"],
         values["shard"],
         values["overwrite"],
     )
     run.to_file(Path(values["out"]))
+
+
+def _check_combinations(values: Mapping[str, Any], given: Collection[str]) -> None:
+    """Refuse options that exclude or need each other."""
+    if "strand" in given and values["molecule"] != RNA and values["rna_db"] is None:
+        raise OptionError("--strand is for --molecule rna and --rna-db.")
+    _check_partial(values)
+    _check_jobs(values, given)
+    if values["params"] is not None:
+        _check_molecules(values)
+    if values["databases"][1:] and (values["partial"] or values["exact"]):
+        raise OptionError(f"--{'partial' if values['partial'] else 'exact'} takes one database.")
 
 
 def _check_molecules(values: Mapping[str, Any]) -> None:
@@ -201,9 +208,9 @@ def _check_molecules(values: Mapping[str, Any]) -> None:
     family = find_family(values["params"])
     if not family.prepares_jobs:
         raise OptionError("--params: only all-atom networks have jobs of molecules; leave it out")
-    if values["kind"] != "a3m" or values["profiles"] or values["partial"]:
+    if values["file_format"] != "a3m" or values["profiles"] or values["partial"]:
         raise OptionError("--params: jobs are searched with --format a3m, and without profiles or parts.")
-    family.check_options({}, ())
+    family.check_options({})
 
 
 def _check_partial(values: Mapping[str, Any]) -> None:
@@ -220,13 +227,13 @@ def _check_partial(values: Mapping[str, Any]) -> None:
 
 def _check_jobs(values: Mapping[str, Any], given: Collection[str]) -> None:
     """Refuse options that cannot be combined with jobs of other programs, and one that needs them."""
-    kind = values["kind"]
+    file_format = values["file_format"]
     for name in {"msa_files", "templates"} & set(given):
-        if kind != "af3":
+        if file_format != "af3":
             raise OptionError(f"--{name.replace('_', '-')} is for --format af3.")
-    if values["rna_db"] is not None and kind not in _RNA_FORMATS:
+    if values["rna_db"] is not None and file_format not in _RNA_FORMATS:
         raise OptionError(f"--rna-db is for --format {', '.join(_RNA_FORMATS)}.")
-    if kind in _TABLE_FORMATS:
+    if file_format in _TABLE_FORMATS:
         return
     unsupported = {
         "--partial": values["partial"],
@@ -235,7 +242,7 @@ def _check_jobs(values: Mapping[str, Any], given: Collection[str]) -> None:
         "-o -": values["out"] == "-",
     }
     if option := next((option for option, is_given in unsupported.items() if is_given), None):
-        raise OptionError(f"--format {kind} cannot be combined with {option}.")
+        raise OptionError(f"--format {file_format} cannot be combined with {option}.")
 
 
 def _searcher_opener(

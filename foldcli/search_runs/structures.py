@@ -15,6 +15,7 @@ from features.templates.structures.search import StructureSearchSettings
 from foldcli.errors import OptionError, SomeTargetsFailed
 from foldcli.inputs.names import file_safe_name
 from foldcli.logs import logger
+from foldcli.outputs.resumable_table import refuse_existing
 from foldcli.pipeline.search.opening import open_search_engine
 from foldcli.structure_search.library_search import ComplexHit, OpenLibrary, StructureHits, join_chains
 from foldcli.structure_search.models import read_queries
@@ -86,8 +87,7 @@ class StructureRun:
             SomeTargetsFailed: some models cannot be read; the others are in the table.
         """
         is_file = self.out != "-" and not is_stream(self.out)
-        if is_file and not self.overwrite and Path(self.out).exists():
-            raise OptionError(f"{self.out} exists; --overwrite replaces it.")
+        refuse_existing(self.out, self.overwrite)
         files = find_structure_files(self.models)
         library = OpenLibrary.open(self.library, self.settings.threads)
         engine = open_search_engine(self.device)

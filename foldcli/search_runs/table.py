@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from foldcli.errors import OptionError
 from foldcli.fingerprints import fingerprint
 from foldcli.inputs.complexes import Complex, chain_query
 from foldcli.inputs.queries import Query
 from foldcli.logs import logger
-from foldcli.outputs.resumable_table import Table, open_table
+from foldcli.outputs.resumable_table import Table, open_table, refuse_existing
 from foldcli.pipeline.search.hit_texts import TextMaker
 from foldcli.pipeline.targets.alignment_request import AlignmentRequest
 from foldcli.search_runs.settings import SearchRun, profile_file
@@ -40,11 +39,9 @@ def write_table(run: SearchRun, out: str, columns: Sequence[str]) -> None:
         MissingError: the disk is full.
     """
     for path in filter(None, (out, run.save_profile)):
-        if path == "-" or is_stream(path):
-            continue
-        if not run.overwrite and Path(path).exists():
-            raise OptionError(f"{path} exists; --overwrite replaces it.")
-        remove_abandoned_files(Path(path).parent, f"{Path(path).name}.")
+        refuse_existing(path, run.overwrite)
+        if path != "-" and not is_stream(path):
+            remove_abandoned_files(Path(path).parent, f"{Path(path).name}.")
     named_queries = run.queries()
     stage = run.stage()
     queries = _table_queries(named_queries, stage.request)

@@ -30,7 +30,7 @@ from model.training.alphafold2.task import ChainTask
 from model.training.data.data import FORMAT_VERSION, ChainSet, read_split
 from model.training.data.prepare import SOURCES, prepare
 from model.training.packaging import package_network
-from model.training.runtime.checkpoint import PORTABLE_FOLDER, averaged_arrays, stored_progress
+from model.training.runtime.checkpoint import CARRIED_FOLDER, averaged_arrays, stored_progress
 from model.training.runtime.processes import TrainingProcesses
 from model.training.runtime.settings import RunSettings, TrainingSettings
 from model.training.runtime.trainer import METRICS, StepReport, Trainer, drop_metrics_after
@@ -307,7 +307,7 @@ def _log(reports: Iterator[StepReport], quiet: bool) -> None:
 
 def _export(run: Path, path: Path) -> None:
     """Write the averaged network of a run as a parameter file."""
-    arrays = averaged_arrays(run / PORTABLE_FOLDER)
+    arrays = averaged_arrays(run / CARRIED_FOLDER)
     buffer = io.BytesIO()
     np.savez(buffer, **arrays)  # type: ignore[arg-type]
     with atomic_write(path, "wb") as stream:
@@ -316,5 +316,5 @@ def _export(run: Path, path: Path) -> None:
 
 def _package(run: Path, settings: TrainingSettings, folder: Path, scores: Sequence[Path]) -> None:
     """Write the averaged network of a run as a folder with a manifest."""
-    manifest = package_network(run / PORTABLE_FOLDER, settings, folder, read_held_out(scores))
+    manifest = package_network(run / CARRIED_FOLDER, settings, folder, read_held_out(scores))
     logger.info("%s: network %s, SHA-256 %s", folder, manifest.title, manifest.sha256)

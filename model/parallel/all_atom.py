@@ -7,6 +7,7 @@ fewer tokens, whose steps are replayed as graphs without communication, it runs 
 small (embedded atoms, the single representation) is computed by every rank.
 """
 
+import sys
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, cast
@@ -24,6 +25,7 @@ from model.alphafold3.layers import GatedAttention, Mask
 from model.alphafold3.network import MAX_GRAPHED_TOKENS, AlphaFold3, TrunkOutput
 from model.alphafold3.sampling import DiffusionDraws
 from model.layers.cached_memory import memory_is_scarce
+from model.layers.graphs import GraphedModules
 from model.parallel.communication import RankGroup
 from model.parallel.evoformer import MsaShard, start_outer_product_mean
 from model.parallel.pair import PairShard
@@ -59,6 +61,8 @@ class ParallelAlphaFold3(AlphaFold3):
         )
         for owner, name, sharded in divided:
             setattr(owner, name, sharded(getattr(owner, name), group))
+        # too few blocks are called too few times
+        cast(Any, self.aux_heads.pairformer_embedding.pairformer_stack).graphs.enabled = False
 
     def own_rows(self, tokens: int) -> slice:
         """Return the rows of the pair representation that this rank has."""
@@ -81,9 +85,12 @@ class ParallelAlphaFold3(AlphaFold3):
         tokens, like = len(inputs.token_mask), self.linear_z.weight
         pair_bytes = tokens**2 * self.config.pair.channels * like.element_size()
         self.group.begin(tokens, scarce_memory=like.is_cuda and memory_is_scarce(pair_bytes))
-        trunk = super().trunk(inputs, draws, cycles=cycles)
-        self.group.release_cached_memory()
-        return trunk
+        try:
+            return super().trunk(inputs, draws, cycles=cycles)
+        finally:
+            # their memory is needed for samples, and was not planned for another prediction
+            cast(Any, self.pairformer_stack).graphs.release()
+            self.group.release_cached_memory()
 
     @torch.inference_mode()
     def sample(
@@ -239,27 +246,62 @@ class ShardedPositionEmbedder(NoisyPositionEmbedder):
         return self.group.sum(pairs, ATOM_PAIRS)
 
 
-class ShardedPairformer(nn.Module):
-    """Pairformer blocks with the pair representation divided by rows; see `Pairformer`."""
+class ShardedPairformerBlock(nn.Module):
+    """A pairformer block on a rank's rows, whose communication ends before it returns.
 
-    def __init__(self, stack: Pairformer, group: RankGroup) -> None:
+    Args:
+        block: the block with its parameters.
+        group: the ranks.
+    """
+
+    def __init__(self, block: PairformerBlock, group: RankGroup) -> None:
         super().__init__()
-        self.blocks, self.group, self.dtype = stack.blocks, group, stack.dtype
+        self.block, self.group = block, group
 
     def forward(
         self, single: torch.Tensor, pair: torch.Tensor, token_mask: Mask, pair_mask: Mask
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Update single [N, S] and this rank's rows of pair [n, N, C] in place, and return them."""
-        shard = PairShard(self.group, len(single), pair_mask)
+        block, shard = self.block, PairShard(self.group, len(single), pair_mask)
         own_mask = None if token_mask is None else token_mask[shard.rows]
-        for block in cast(Iterable[PairformerBlock], self.blocks):
-            columns, attention = _update_pairs(block.pair_stack, pair, shard), block.attn_pair_bias
-            bias = shard.gather_column_bias(attention.pair_bias(columns, own_mask))
-            rows = shard.to_rows(columns, pair)
-            # overlaps with the exchange
-            single += attention.update(single, bias.wait())
-            block.single_transition(single, token_mask)
-            rows.wait()
+        columns, attention = _update_pairs(block.pair_stack, pair, shard), block.attn_pair_bias
+        bias = shard.gather_column_bias(attention.pair_bias(columns, own_mask))
+        rows = shard.to_rows(columns, pair)
+        # overlaps with the exchange
+        single += attention.update(single, bias.wait())
+        block.single_transition(single, token_mask)
+        rows.wait()
+        return single, pair
+
+
+class ShardedPairformer(nn.Module):
+    """Pairformer blocks with the pair representation divided by rows; see `Pairformer`.
+
+    If the group's communication can be captured, blocks are replayed as CUDA graphs; see `ParallelTrunk`.
+
+    Attributes:
+        graphs: the blocks.
+    """
+
+    def __init__(self, stack: Pairformer, group: RankGroup) -> None:
+        super().__init__()
+        self.blocks, self.group, self.dtype = stack.blocks, group, stack.dtype
+        self.graphs = GraphedModules(
+            [ShardedPairformerBlock(block, group) for block in cast(Iterable[PairformerBlock], self.blocks)],
+            max_residues=sys.maxsize,
+            share_error=group.first_error,
+        )
+
+    def forward(
+        self, single: torch.Tensor, pair: torch.Tensor, token_mask: Mask, pair_mask: Mask
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Update single [N, S] and this rank's rows of pair [n, N, C], which are overwritten."""
+        tensors = single, pair, token_mask, pair_mask
+        if self.group.can_be_captured and self.graphs.enabled:
+            single, pair = self.graphs(len(single), *tensors)
+        else:
+            for block in self.graphs.modules:
+                block(*tensors)
         return single, pair
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from cuda.fused.chunking import CPU_BUDGET
-from model.alphafold2.modules.config import ModelConfig
+from model.alphafold2.modules.config import ModelConfig, MsaConfig, PairConfig, StackConfig
 from model.alphafold2.modules.embedders import MSA_FEATURES, extra_msa_elements, recycling_elements
 from model.alphafold2.modules.heads import PAE_BINS
 from model.alphafold2.modules.point_attention import point_attention_elements
@@ -178,70 +178,71 @@ def _step_bytes(config: ModelConfig, size: PassSize, chunk_elements: int) -> dic
 
     With several ranks these are the bytes of one rank.
     """
-    length, itemsize, squared = size.residues, size.element_bytes, size.residues**2
-    rows, msa_rows, extra_rows = map(size.per_rank, (length, size.msa_rows, size.extra_rows))
-    positions = rows * length
+    length, itemsize = size.residues, size.element_bytes
+    rows, extra_rows = size.per_rank(length), size.per_rank(size.extra_rows)
     stack, extra, structure = config.evoformer, config.extra_msa, config.structure
-    pair = positions * stack.pair.channels * itemsize
-    msa = msa_rows * length * stack.msa.channels * itemsize
+    pair = rows * length * stack.pair.channels * itemsize
+    msa = size.per_rank(size.msa_rows) * length * stack.msa.channels * itemsize
     extra_msa = extra_rows * length * extra.msa.channels * itemsize
-    update, msa_update, extra_update = (0, 0, 0) if size.in_place else (pair, msa, extra_msa)
-    # residues whose factors a rank receives
-    gathered = 0 if size.ranks == 1 else length - rows
-    # columns of pairs, and parts of rows or columns that are sent or received
-    pair_columns = 0 if size.ranks == 1 else 2 * pair
 
     def chunk(rows: int, per_row: int) -> int:
         """Return the bytes of one chunk: at least one row, at most all rows."""
         return min(max(chunk_elements, per_row), rows * per_row) * itemsize
 
-    def bias(heads: int) -> int:
-        """Return the bytes of a pair bias, which fused kernels copy."""
-        return squared * heads * itemsize * (2 if size.in_place else 1)
-
-    attention = stack.pair.attention_heads * stack.pair.attention_channels
-    row_attention = stack.msa.attention_heads * stack.msa.attention_channels
     extra_attention = extra.msa.attention_heads * extra.msa.attention_channels
+    extra_steps = {
+        "MSA": chunk(extra_rows, length * extra_msa_elements(extra.msa.channels)),
+        "column attention": extra_msa
+        + chunk(rows, 4 * size.extra_rows * (2 * extra.msa.channels + 3 * extra_attention)) // 4,
+        **_stack_step_bytes(extra, size, size.extra_rows, chunk),
+    }
     steps = {
         # the previous pass's pair representation
         "embedding": pair + chunk(rows, length * recycling_elements(stack.pair.channels)),
-        "extra MSA": extra_msa + chunk(extra_rows, length * extra_msa_elements(extra.msa.channels)),
-        "extra row attention": extra_msa
-        + extra_update
-        + pair_columns
-        + bias(extra.msa.attention_heads)
-        + chunk(extra_rows, 5 * length * extra_attention),
-        "extra column attention": 2 * extra_msa
-        + chunk(rows, 4 * size.extra_rows * (2 * extra.msa.channels + 3 * extra_attention)) // 4,
-        "extra outer product mean": extra_msa
-        + (2 * rows + gathered) * size.extra_rows * extra.msa.outer_channels * itemsize
-        + update,
-        "row attention": msa_update
-        + pair_columns
-        + bias(stack.msa.attention_heads)
-        + chunk(msa_rows, 5 * length * row_attention),
-        "outer product mean": (2 * rows + gathered) * size.msa_rows * stack.msa.outer_channels * itemsize
-        + update,
-        "triangle multiplication": 3 * positions * stack.pair.multiplication_channels * itemsize
-        + exchanged_elements(size.ranks, length, stack.pair.multiplication_channels) * itemsize
-        + update,
-        "triangle attention": update
-        + pair_columns
-        + bias(stack.pair.attention_heads)
-        + chunk(rows, 5 * length * attention),
-        "structure module": 4 * positions * (stack.pair.channels + 2 * structure.heads)
+        "structure module": 4 * rows * length * (stack.pair.channels + 2 * structure.heads)
         + chunk(rows, length * point_attention_elements(structure) * 4 // itemsize),
+        **_stack_step_bytes(stack, size, size.msa_rows, chunk),
+        **{f"extra {name}": extra_msa + step for name, step in extra_steps.items()},
     }
     if size.ranks > 1:
         # rows, columns, and parts of them that are sent or received
-        steps |= {"extra exchange": 3 * extra_msa + pair_columns, "MSA exchange": 2 * msa + pair_columns}
-    for name in ("triangle multiplication", "triangle attention"):
-        steps[f"extra {name}"] = steps[name] + extra_msa
+        exchanges = {"extra exchange": 3 * extra_msa, "MSA exchange": 2 * msa}
+        steps |= {name: 2 * pair + step for name, step in exchanges.items()}
     steps |= _score_step_bytes(config, size, chunk)
     steps |= _template_step_bytes(config, size, chunk)
     if config.multimer is not None:
         steps["sampling"] = _sampling_bytes(size, chunk)
     return steps
+
+
+def _stack_step_bytes(
+    stack: StackConfig, size: PassSize, num_rows: int, chunk: Callable[[int, int], int]
+) -> dict[str, int]:
+    """Return the bytes of the steps of a stack with MSA rows; see `_template_step_bytes`."""
+    length, itemsize = size.residues, size.element_bytes
+    rows, msa_rows = size.per_rank(length), size.per_rank(num_rows)
+    pair = rows * length * stack.pair.channels * itemsize
+    multiplication = stack.pair.multiplication_channels
+    multiplied = 3 * rows * length * multiplication + exchanged_elements(size.ranks, length, multiplication)
+    update = 0 if size.in_place else pair
+    msa_update = 0 if size.in_place else msa_rows * length * stack.msa.channels * itemsize
+    # residues whose factors a rank receives
+    gathered = 0 if size.ranks == 1 else length - rows
+
+    def attention(rows: int, module: MsaConfig | PairConfig) -> int:
+        """Return the bytes of attention along rows with a pair bias, which fused kernels copy."""
+        bias = length**2 * module.attention_heads * itemsize * (2 if size.in_place else 1)
+        # columns of pairs, and parts of rows or columns that are sent or received
+        pair_columns = 0 if size.ranks == 1 else 2 * pair
+        channels = module.attention_heads * module.attention_channels
+        return bias + pair_columns + chunk(rows, 5 * length * channels)
+
+    return {
+        "row attention": msa_update + attention(msa_rows, stack.msa),
+        "outer product mean": update + (2 * rows + gathered) * num_rows * stack.msa.outer_channels * itemsize,
+        "triangle multiplication": update + multiplied * itemsize,
+        "triangle attention": update + attention(rows, stack.pair),
+    }
 
 
 def _sampling_bytes(size: PassSize, chunk: Callable[[int, int], int]) -> int:

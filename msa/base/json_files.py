@@ -4,11 +4,14 @@ The types of the fields of a dataclass or a Struct say what a file must hold. Fi
 ignored, except in a Struct with `forbid_unknown_fields`.
 """
 
+import json
 import re
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, overload
 
 import msgspec
+
+from msa.base.atomic import atomic_write
 
 Record = TypeVar("Record")
 Count = Annotated[int, msgspec.Meta(ge=0)]
@@ -44,6 +47,13 @@ def parse_json(text: str | bytes, kind: Any = Any) -> Any:
         raise ValueError("nested too deeply") from None
     except msgspec.DecodeError as error:
         raise ValueError(_describe(error)) from None
+
+
+def write_json(path: Path, value: Any, indent: int | None = None) -> None:
+    """Write a JSON file, which appears when it is complete; see `atomic_write`."""
+    with atomic_write(path) as stream:
+        json.dump(value, stream, indent=indent)
+        stream.write("\n")
 
 
 def to_record(value: Any, kind: type[Record], strict: bool = True) -> Record:

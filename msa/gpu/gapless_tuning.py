@@ -1,7 +1,6 @@
 """Timing and tuning of the gapless filter on the current GPU, for `foldcli bench gapless`."""
 
 import json
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from cuda.alignment.gapless.generator import Variant
 from cuda.alignment.gapless.launch_table import Launch, launch_table, local_table_path
 from cuda.alignment.gapless.layout import BYTE, LaneLayout
 from cuda.alignment.gapless.runtime import Device, PreparedKernel, prepare_kernel
+from msa.base.hardware import available_cores
 from msa.base.services.pool import ServicePool
 from msa.gpu.device.devices import Gpu
 
@@ -101,7 +101,7 @@ class GaplessTuner:
     def _compile_all(self, launches: Iterable[Launch]) -> None:
         """Compile kernels into the cache, in several processes, because compilers hold a lock."""
         jobs = [(launch, self._kernels) for launch in launches]
-        pool = ServicePool(min(len(jobs), os.cpu_count() or 1))
+        pool = ServicePool(min(len(jobs), available_cores()))
         try:
             for compiled in [pool.submit(_compile, job) for job in jobs]:
                 compiled.result()

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Protocol, overload
+from typing import Any, Protocol, overload
 
 import numpy as np
 
@@ -121,6 +121,10 @@ class StoredSequences:
     def headers(self, indices: np.ndarray) -> list[str]:
         """Return the header lines of sequences, int64 [n]."""
         return [self.lines[index] for index in indices.tolist()]
+
+
+# the source of hits that are sent to a process that has opened their database
+NO_SOURCE: Any = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -146,7 +146,7 @@ def _load_tiles(descriptors, buffers, barriers, sizes, INNER: gl.constexpr):
     queries, keys, values, biases, gates, _ = buffers
     full, empty, queries_full, queries_empty, gates_full, gates_empty = barriers
     length, query_blocks, items = sizes
-    # Gates are loaded after so many tiles that the previous item's results have left their buffer by then.
+    # The previous item's results leave the gates' buffer while the first STAGES tiles are loaded.
     gates_begin = gl.minimum(STAGES, (length - 1) // KEYS) * KEYS
     stage = 0
     phase = 0

@@ -35,6 +35,7 @@ from msa.base.atomic import atomic_write
 from msa.base.atomic_folders import check_output, publish, temporary_folder
 from msa.base.digests import file_sha256
 from msa.base.errors import InputError
+from msa.base.json_files import write_json
 from msa.base.progress import Progress
 from msa.base.services.pool import ServicePool
 from msa.database.build import BuildSettings, build_database
@@ -182,8 +183,7 @@ def _write_batch(
         record["states"] = state_letters(states)
     with atomic_write(output.with_suffix(".bin"), "wb") as stream:
         stream.write(b"".join(blobs))
-    with atomic_write(output) as stream:
-        json.dump({"chains": records, "unreadable": unreadable, "remarks": remarks}, stream)
+    write_json(output, {"chains": records, "unreadable": unreadable, "remarks": remarks})
 
 
 def _merge(batches: Sequence[Path], final: Path, settings: LibrarySettings, files: int) -> LibraryManifest:

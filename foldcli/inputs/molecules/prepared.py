@@ -6,7 +6,6 @@ seed, which names the sample (`features.alphafold3.samples`) of the job with thi
 """
 
 import gzip
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -25,7 +24,7 @@ from foldcli.outputs.facts import Facts
 from foldcli.outputs.layout import FileKind, TargetFiles
 from msa.base.atomic import atomic_write, writing_cache
 from msa.base.errors import InputError, MissingError
-from msa.base.json_files import read_json
+from msa.base.json_files import read_json, write_json
 from msa.io.compression import read_bytes
 
 if TYPE_CHECKING:
@@ -128,10 +127,8 @@ class Preparation:
                     with atomic_write(self._file(kind), "wb") as stream:
                         stream.write(gzip.compress(staged.read_bytes(), mtime=0))
             for seed, key in samples.items():
-                with atomic_write(self.folder / f"seed_{seed}.json") as text:
-                    json.dump({"sample": key}, text)
-            with atomic_write(self.folder / _JOB_FILE) as text:
-                json.dump(content, text)
+                write_json(self.folder / f"seed_{seed}.json", {"sample": key})
+            write_json(self.folder / _JOB_FILE, content)
 
     def stage_files(self, files: TargetFiles) -> None:
         """Stage the files that `fold` writes before it predicts.

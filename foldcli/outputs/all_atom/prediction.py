@@ -35,7 +35,7 @@ def copy_samples(samples: Samples) -> Callable[[], Samples]:
 
 def build_predictions(
     structure: Structure,
-    chain_numbers: Sequence[int],
+    chain_numbers: Sequence[int] | np.ndarray,
     samples: Samples,
     num_recycles: int = 0,
     extras: tuple[Extra, ...] = (),

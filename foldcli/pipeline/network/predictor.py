@@ -11,7 +11,7 @@ from typing import cast
 import numpy as np
 
 from foldcli.families.base import AnyFamily
-from foldcli.families.protocols import Network, NetworkJob, SharedNetwork
+from foldcli.families.protocols import AnyJob, Network, NetworkJob, SharedNetwork
 from foldcli.families.registry import family_of
 from foldcli.families.settings import Job, JobSettings, Source
 from foldcli.logs import log_time_since_start, logger
@@ -181,7 +181,7 @@ class RankPredictor(Predictor):
         work = NetworkJob("", job, arrays, self.settings, lambda done, total: None)
         self._predict_together(self.network(job.source), work)
 
-    def _predict_together(self, network: SharedNetwork, work: NetworkJob) -> object:
+    def _predict_together(self, network: SharedNetwork, work: AnyJob) -> object:
         """Run a job on all ranks; see `SharedNetwork.shared`.
 
         Raises:

@@ -37,8 +37,8 @@ from model.parallel.session import (
 
 # seconds in which a rank that notices broken communication learns which rank has failed
 _BLAME_SECONDS = DEAD_SECONDS + 5.0
-# key under which rank 0 stores the kinds of networks that it uses
-KINDS_KEY = "foldcli/network kinds"
+# key under which rank 0 stores the families that it uses
+FAMILIES_KEY = "foldcli/families"
 
 
 @dataclass(frozen=True)
@@ -88,8 +88,8 @@ def serve_rank(options: NetworkOptions, threads: int, assignment: RankAssignment
     device = choose_rank_device(options.device, assignment.local_rank, assignment.local_size)
     store = connect(assignment)
     try:
-        kinds = _network_kinds(store)
-        sources = find_family(options.params).sources(options, kinds)
+        families = _used_families(store)
+        sources = find_family(options.params).sources(options, families)
         memory, settings, session = join_ranks(options, sources, threads, assignment, device, store)
     except NothingToPredict:
         return ExitCode.DONE
@@ -108,10 +108,10 @@ def serve_rank(options: NetworkOptions, threads: int, assignment: RankAssignment
     return ExitCode.DONE
 
 
-def _network_kinds(store: torch.distributed.TCPStore) -> list[str]:
-    """Return the kinds of networks that rank 0 uses; raises the exceptions of `wait_for_rank`."""
-    kinds: list[str] = json.loads(wait_for_rank(store, KINDS_KEY, 0))
-    return kinds
+def _used_families(store: torch.distributed.TCPStore) -> list[str]:
+    """Return the families that rank 0 uses; raises the exceptions of `wait_for_rank`."""
+    families: list[str] = json.loads(wait_for_rank(store, FAMILIES_KEY, 0))
+    return families
 
 
 def join_ranks(

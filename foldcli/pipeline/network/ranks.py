@@ -13,7 +13,7 @@ from dataclasses import asdict
 import torch
 
 from foldcli.errors import ExitCode, Terminated
-from foldcli.families.protocols import NetworkJob, SharedNetwork
+from foldcli.families.protocols import AnyJob, SharedNetwork
 from foldcli.families.registry import family_of
 from foldcli.families.settings import JobSettings, NetworkOptions
 from foldcli.logs import logger
@@ -22,7 +22,7 @@ from foldcli.pipeline.network.device import NetworkMemory, choose_device, choose
 from foldcli.pipeline.network.predictor import Predictor, RankPredictor
 from foldcli.pipeline.network.rank_processes import RankProcesses, assignment_on_this_host
 from foldcli.pipeline.network.rank_server import (
-    KINDS_KEY,
+    FAMILIES_KEY,
     RankJob,
     end_run,
     ending_all_on_failure,
@@ -56,7 +56,7 @@ class FirstRankPredictor(RankPredictor):
         )
         self._session, self._processes = session, processes
 
-    def _predict_together(self, network: SharedNetwork, work: NetworkJob) -> object:
+    def _predict_together(self, network: SharedNetwork, work: AnyJob) -> object:
         arrays = network.arrays(work.sample)
         rank_job = RankJob(
             self.sources.index(work.job.source),
@@ -159,8 +159,8 @@ def create_first_rank_predictor(
     device = choose_rank_device(options.device, assignment.local_rank, assignment.local_size)
     store = connect(assignment)
     # the other ranks do not read the targets
-    kinds = dict.fromkeys(source.family for source in startup.sources)
-    store.set(KINDS_KEY, json.dumps(list(kinds)))
+    families = dict.fromkeys(source.family for source in startup.sources)
+    store.set(FAMILIES_KEY, json.dumps(list(families)))
     processes = startup.rank_processes
     if processes is not None:
         processes.join(store.port, _end_run_without)

@@ -159,7 +159,7 @@ class ComplexStage:
     def _from_searches(self, target: TargetRun, source: Complex) -> tuple[ComplexRows, list[_CachedChain]]:
         """Return the rows and the chains of a searched complex, and stage its alignment."""
         assert self._chain_store is not None
-        pairing = self._chain_store.store.request.settings.pairing
+        pairing = self._chain_store.pairing
         chains = [self._load_chain(chain_query(chain)) for chain in source.chains]
         alignments = [chain.alignment for chain in chains]
         named = {f"{target.name}_{name}": chain for name, chain in source.distinct_chains().items()}

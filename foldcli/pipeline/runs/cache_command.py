@@ -61,7 +61,7 @@ def _run_of_jobs(
     family = find_family(values["params"])
     if not family.prepares_jobs:
         raise OptionError("--params: only all-atom networks have jobs of molecules; leave it out")
-    family.check_options(values, ())
+    family.check_options(values)
     templates = TemplateOptions.from_options(values, values["threads"])
     seeds = JobSettings(**JobSettings.seed_values(values))
     run = JobCacheRun.from_options(values, cache, params=values["params"], templates=templates, seeds=seeds)

@@ -139,7 +139,7 @@ def print_prediction_plan(
     Raises:
         SomeTargetsFailed, TargetFailed: there are failures.
     """
-    family, sources = identities.family, predictor.sources
+    family, sources = predictor.family, predictor.sources
     heading = family.plan_heading(sources, predictor.settings, predictor.memory)
     planned = plan_targets(
         targets,

@@ -23,8 +23,7 @@ from foldcli.pipeline.network.start import Startup, start
 from foldcli.pipeline.prepare.template_stage import TemplateStage
 from foldcli.pipeline.results.relaxation import check_relaxation
 from foldcli.pipeline.runs.dry_run import database_heading, print_prediction_plan
-from foldcli.pipeline.runs.request import PredictionRequest
-from foldcli.pipeline.search.options import KeptState
+from foldcli.pipeline.runs.request import KeptState, PredictionRequest
 from foldcli.pipeline.search.rna import RnaSearch
 from foldcli.pipeline.search.stage import SearchStage
 from foldcli.pipeline.targets.alignment_request import AlignmentRequest
@@ -143,17 +142,17 @@ def _predict(
         failures: the failures so far.
         kept: what a session keeps; None in a command.
     """
-    kinds = request.family.kinds(request.network, [target for _, target in targets])
+    families = request.family.needed_families(request.network, [target for _, target in targets])
     are_finished = all(request.output.files(name).path("done").exists() for name, _ in targets)
     has_work = not (request.dry_run or are_finished)
     processes = Processes.choose(
         request.network, request.assignment, num_selected, request.threads, has_work, request.dry_run
     )
-    request = request.with_defaults(kinds)
+    request = request.with_defaults(families)
 
     open_search = _start_search(request, processes, has_work, kept)
     networks = {} if kept is None else kept.networks
-    startup = start(request.network, not (request.dry_run or networks), kinds, processes, networks)
+    startup = start(request.network, not (request.dry_run or networks), families, processes, networks)
     with _open_predictor(request, startup, has_work) as predictor:
         # imports more while the GPU is warmed up
         templates = _open_templates(request, predictor)

@@ -1,16 +1,19 @@
-"""The request of a run of predictions, made once from the values of its options."""
+"""The request of a run of predictions, made once from the values of its options, and what sessions keep."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from foldcli.errors import OptionError
 from foldcli.families.base import AnyFamily
-from foldcli.families.registry import find_family, with_params
-from foldcli.families.settings import NetworkOptions
+from foldcli.families.protocols import Network
+from foldcli.families.registry import find_family, refuse_options_of_others, with_params
+from foldcli.families.settings import NetworkOptions, Source
 from foldcli.pipeline.search.options import SearchOptions
+from foldcli.pipeline.search.stage import SearchStage
 from foldcli.pipeline.targets.defaults import with_default_method
 from foldcli.pipeline.targets.settings import FeatureSettings, OutputSettings, TemplateOptions
+from foldcli.progress import Report
 from model.parallel.rank_assignment import RankAssignment
 
 
@@ -56,7 +59,9 @@ class PredictionRequest:
         assignment = RankAssignment.from_environment()
         network = _network_options(values, assignment)
         templates = TemplateOptions.from_options(values, values["threads"])
-        find_family(network.params).check_options(values, given)
+        family = find_family(network.params)
+        refuse_options_of_others(family, given)
+        family.check_options(values)
         return cls(
             search=search,
             network=network,
@@ -74,17 +79,35 @@ class PredictionRequest:
         """The family of networks that `--params` names."""
         return find_family(self.network.params)
 
-    def with_defaults(self, kinds: Sequence[str]) -> "PredictionRequest":
+    def with_defaults(self, families: Sequence[str]) -> "PredictionRequest":
         """Return the request with default parameters and database where it names none; see `defaults`.
 
         Args:
-            kinds: see `foldcli.families.base.Family.kinds`.
+            families: see `foldcli.families.base.Family.needed_families`.
         """
         return replace(
             self,
-            network=with_default_method(self.network, self.templates, kinds),
+            network=with_default_method(self.network, self.templates, families),
             search=None if self.search is None else self.search.with_database(),
         )
+
+
+@dataclass
+class KeptState:
+    """State that a Python session keeps for its next run, and its observers of a run.
+
+    Args:
+        search: the search stage, in this process, and the description of its database.
+    """
+
+    networks: dict[Source, Network] = field(default_factory=dict)
+    search: tuple[SearchStage, str] | None = None
+    report: Report | None = None
+
+    def open(self, search: SearchOptions, device: str) -> tuple[SearchStage, str]:
+        """Return the search stage, opening the database at the first call; see `SearchOptions.open`."""
+        self.search = self.search or search.open(device, None)
+        return self.search
 
 
 def _network_options(values: dict[str, Any], assignment: RankAssignment | None) -> NetworkOptions:

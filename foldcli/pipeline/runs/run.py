@@ -79,11 +79,11 @@ def run_targets(
     layout_of(output.layout).begin_run(run_files)
     log_time_since_start("the run begins")
     logger.info("%s", settings.opening_line(len(named_inputs)))
-    family = settings.identities.family
-    if (description := family.describe_network(predictor.sources[0])) is not None:
+    if (description := predictor.family.describe_network(predictor.sources[0])) is not None:
         logger.info("%s", description)
     summary = RunSummary(output.folder, output.layout, output.shard, [name for name, _ in named_inputs])
-    ordered = in_run_order(named_inputs, max(1, len(settings.device_groups())), family.approximate_size)
+    at_once = max(1, len(settings.device_groups()))
+    ordered = in_run_order(named_inputs, at_once, settings.identities.approximate_size)
     targets = [TargetRun(output.files(name), target_input) for name, target_input in ordered]
     try:
         input_indices = {name: index for index, (name, _) in enumerate(named_inputs)}

@@ -71,7 +71,7 @@ class RunSettings:
         parts = [
             f"{num_targets} target{'s' if num_targets > 1 else ''}",
             networks + (f" with {seeds} seeds" if seeds > 1 else ""),
-            identities.family.describe_device(predictor.settings, predictor.memory),
+            predictor.family.describe_device(predictor.settings, predictor.memory),
             *([f"{concurrent_targets} targets at a time"] if concurrent_targets > 1 else []),
             *([] if self.database is None else [f"database {self.database}"]),
             *(
@@ -144,7 +144,7 @@ class RunState:
 
 def _most_passes(settings: RunSettings, targets: Sequence[TargetRun]) -> int:
     """Return the largest number of passes that a target of the run can need."""
-    seeds, requested = settings.identities.settings.seeds, settings.identities.family.seeds
+    seeds, requested = settings.identities.settings.seeds, settings.predictor.family.seeds
     most_seeds = max((len(seeds(requested(target.input))) for target in targets), default=1)
     # a target is predicted by networks of one family only
     num_passes = Counter[str]()

@@ -1,5 +1,6 @@
 """Facts and warnings of targets: what done.json says of their networks and inputs."""
 
+from foldcli.families.registry import family_of
 from foldcli.logs import logger
 from foldcli.outputs.target import TargetRun
 from foldcli.params.parameters import UNTRAINED
@@ -37,7 +38,8 @@ def _add_network_facts(
         # no templates are searched if all models are kept
         target.facts.network = plan.finished.facts.network
         return
-    family, source = settings.identities.family_of(target.input), settings.predictor.sources[0]
+    source = settings.identities.sources_of(target.input)[0]
+    family = family_of(source)
     own_templates = bool(getattr(target.input, "templates", ()))
     own_templates |= settings.templates is not None and settings.templates.from_user
     facts = family.network_facts(source, inputs, settings.identities.settings, own_templates)

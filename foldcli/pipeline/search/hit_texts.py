@@ -6,7 +6,7 @@ Half of the work is Python, which would hold the interpreter lock while this pro
 import io
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from foldcli.pipeline.processes.background import map_in_threads
 from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
@@ -17,7 +17,7 @@ from msa.alignments.stockholm import write_stockholm
 from msa.database.database import TargetDatabase
 from msa.engines.database_processes import DatabaseProcesses
 from msa.engines.search_settings import SearchSettings
-from msa.hits.hits import Hits
+from msa.hits.hits import NO_SOURCE, Hits
 from msa.io.fasta import FastaRecord
 
 R = TypeVar("R")
@@ -92,7 +92,7 @@ def map_hits(
         query, hits = pair
         if not processes.have_started or not isinstance(hits.source, TargetDatabase):
             return query, make(query, hits)
-        sent = replace(hits, source=_NO_SOURCE, filtered=None)
+        sent = replace(hits, source=NO_SOURCE, filtered=None)
         return query, processes.call(hits.source, _make, make, query, sent)
 
     threads = min(settings.threads, _MAX_THREADS, max(1, _MAX_HITS // settings.max_seqs))
@@ -104,6 +104,3 @@ def _make(
 ) -> R:
     """Call `make` with hits that were sent without their source."""
     return make(query, replace(hits, source=database))
-
-
-_NO_SOURCE: Any = None

@@ -1,18 +1,15 @@
-"""The searches of a run as its command line requests them, and what a Python session keeps of them."""
+"""The searches of a run as its command line requests them."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from foldcli.families.protocols import Network
-from foldcli.families.settings import Source
 from foldcli.pipeline.search.opening import DatabaseSource, open_searcher
 from foldcli.pipeline.search.protocols import Searcher
 from foldcli.pipeline.search.search_process import SearchProcess, needs_process
 from foldcli.pipeline.search.stage import SearchStage
 from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
 from foldcli.pipeline.targets.defaults import library_database
-from foldcli.progress import Report
 from msa.database.database import TargetDatabase
 
 # largest share of a GPU's memory that searches use; the network needs the rest
@@ -76,21 +73,3 @@ class SearchOptions:
     def _source(self, device: str) -> DatabaseSource:
         assert self.database is not None
         return DatabaseSource(self.database, device, self.others)
-
-
-@dataclass
-class KeptState:
-    """State that a Python session keeps for its next run, and its observers of a run.
-
-    Args:
-        search: the search stage, in this process, and the description of its database.
-    """
-
-    networks: dict[Source, Network] = field(default_factory=dict)
-    search: tuple[SearchStage, str] | None = None
-    report: Report | None = None
-
-    def open(self, search: SearchOptions, device: str) -> tuple[SearchStage, str]:
-        """Return the search stage, opening the database at the first call; see `SearchOptions.open`."""
-        self.search = self.search or search.open(device, None)
-        return self.search

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import IO
 
 from features.complexes.a3m import parse_chains, write_paired_a3m
+from features.complexes.pairing import PairingSettings
 from foldcli.inputs.complexes import Complex, chain_query
 from foldcli.logs import warn_once
 from foldcli.outputs.facts import SearchFacts
@@ -97,6 +98,11 @@ class ChainStore:
 
     store: CacheStore
     _written: set[Path] = field(default_factory=set, repr=False, compare=False)
+
+    @property
+    def pairing(self) -> PairingSettings:
+        """The method of pairing the alignments of several chains."""
+        return self.store.request.settings.pairing
 
     def is_finished(self, name: str, query: FastaRecord) -> bool:
         """Return True if a chain has been searched; the name does not matter."""

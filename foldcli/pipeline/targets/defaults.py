@@ -26,7 +26,7 @@ def library_database() -> Path:
 
 
 def with_default_method(
-    network: NetworkOptions, templates: TemplateOptions | None, kinds: Sequence[str]
+    network: NetworkOptions, templates: TemplateOptions | None, families: Sequence[str]
 ) -> NetworkOptions:
     """Return options with `default_method()` if no parameters are named and none are installed.
 
@@ -37,12 +37,12 @@ def with_default_method(
     Args:
         network: options of the network.
         templates: options of the templates; None for no templates.
-        kinds: see `foldcli.families.base.Family.kinds`.
+        families: see `foldcli.families.base.Family.needed_families`.
     """
     requested = network.params is not None or "FOLDCLI_PARAMS" in os.environ
     method = default_method()
     can_copy = templates is not None and network.gpus_per_target == 1
-    is_possible = find_family(network.params).name in kinds and (can_copy or method != TEMPLATE)
+    is_possible = find_family(network.params).name in families and (can_copy or method != TEMPLATE)
     if requested or not is_possible or _has_alphafold2_folder():
         return network
     logger.warning(

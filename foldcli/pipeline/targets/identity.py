@@ -6,6 +6,7 @@ from foldcli.families.base import AnyFamily
 from foldcli.families.registry import family_of, sources_for
 from foldcli.families.settings import Job, JobSettings, Source
 from foldcli.pipeline.targets.alignment_request import AlignmentRequest
+from msa.base.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -25,11 +26,6 @@ class TargetIdentities:
     request: AlignmentRequest | None = None
     templates: dict[str, object] | None = None
 
-    @property
-    def family(self) -> AnyFamily:
-        """The family of the first model."""
-        return family_of(self.sources[0])
-
     def sources_of(self, target_input: object) -> list[Source]:
         """Return the models that predict a target; see `foldcli.families.registry.sources_for`."""
         return sources_for(target_input, self.sources)
@@ -37,6 +33,13 @@ class TargetIdentities:
     def family_of(self, target_input: object) -> AnyFamily:
         """Return the family that predicts a target; raises the exceptions of `sources_of`."""
         return family_of(self.sources_of(target_input)[0])
+
+    def approximate_size(self, target_input: object) -> int:
+        """Return a size of a target to sort by, as its family guesses it; 0 if no model predicts it."""
+        try:
+            return self.family_of(target_input).approximate_size(target_input)
+        except InputError:
+            return 0
 
     def identity(self, name: str, target_input: object) -> dict[str, object]:
         """Return everything that all predictions of a target depend on; models and seeds are not part of it.

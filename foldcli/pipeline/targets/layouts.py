@@ -15,6 +15,7 @@ from foldcli.outputs.model_files import ModelResult
 from foldcli.pipeline.targets.settings import OutputSettings
 from foldcli.version import VERSION
 from msa.base.atomic import atomic_write
+from msa.base.json_files import write_json
 
 
 @dataclass(frozen=True)
@@ -105,8 +106,7 @@ class ColabFoldLayout(Layout):
         """Write the files of all layouts and config.json, and append the run's messages to log.txt."""
         super().begin_run(run)
         folder = run.output.folder
-        with atomic_write(folder / "config.json") as stream:
-            json.dump(_config(run), stream, indent=4)
+        write_json(folder / "config.json", _config(run), indent=4)
         # appended, because runs of other shards may write to the same file
         handler = logging.FileHandler(folder / "log.txt", mode="a", encoding="utf-8")
         handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
@@ -135,12 +135,11 @@ class ColabFoldLayout(Layout):
         scores = json.loads(files.model_path("scores", 1, ranked[0].tag).read_text())
         aligned_error = files.path("aligned_error")
         if "pae" in scores:
-            with atomic_write(aligned_error) as stream:
-                content = {
-                    "predicted_aligned_error": scores["pae"],
-                    "max_predicted_aligned_error": scores["max_pae"],
-                }
-                json.dump(content, stream)
+            content = {
+                "predicted_aligned_error": scores["pae"],
+                "max_predicted_aligned_error": scores["max_pae"],
+            }
+            write_json(aligned_error, content)
         else:
             aligned_error.unlink(missing_ok=True)
         with atomic_write(files.path("finished_mark")):

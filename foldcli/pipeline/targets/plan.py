@@ -120,7 +120,6 @@ def plan_target(
         )
     jobs = _needed_jobs(jobs, finished.ranking, stop_at_score)
     requested = fingerprints(jobs, key)
-    existing = {result.tag: result.fingerprint for result in finished.ranking}
     replaced = [
         result
         for result in finished.ranking
@@ -128,21 +127,36 @@ def plan_target(
     ]
     if replaced:
         raise InputError(_refusal(files, replaced, "made with other network parameters"), files.name)
+    is_finished = finished.rank_by == identities.settings.rank
+    is_finished = is_finished and _is_complete(files, finished, requested, extras, output)
+    return TargetPlan(identity, key, jobs, stop_at_score, extras, finished, is_finished)
+
+
+def _is_complete(
+    files: TargetFiles,
+    finished: FinishedTarget,
+    requested: dict[str, str],
+    extras: tuple[Extra, ...],
+    output: OutputSettings,
+) -> bool:
+    """Return True if finished results have all requested models, by tag, with the files of the settings."""
+    models = [result for result in finished.ranking if result.tag in requested]
     # an interrupted run may have moved done.json aside
-    published = files.path("done").is_file()
-    same_rank = finished.rank_by == identities.settings.rank
-    is_complete = published and requested.items() <= existing.items() and same_rank
-    is_complete &= all(result.has_extras(extras) for result in finished.ranking if result.tag in requested)
-    is_complete &= not output.archive or files.path("archive").is_file()
-    is_complete &= output.report.is_made(files)
-    if is_complete and (missing := finished.missing_files(files)):
+    if not (
+        files.path("done").is_file()
+        and requested.keys() <= {result.tag for result in models}
+        and all(result.has_extras(extras) for result in models)
+        and (not output.archive or files.path("archive").is_file())
+        and output.report.is_made(files)
+    ):
+        return False
+    if missing := finished.missing_files(files):
         _warn_of_record(files, f"{files.name}: {missing[0]} is missing, so its model is made again")
-        is_complete = False
-    are_relaxed = [
+        return False
+    return all(
         files.model_path("relaxed_pdb", rank, result.tag).is_file()
         for rank, result in enumerate(finished.ranking[: output.relaxation.num_models], 1)
-    ]
-    return TargetPlan(identity, key, jobs, stop_at_score, extras, finished, is_complete and all(are_relaxed))
+    )
 
 
 def fingerprints(jobs: Iterable[Job], target_fingerprint: str) -> dict[str, str]:

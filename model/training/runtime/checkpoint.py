@@ -34,7 +34,7 @@ from msa.base.json_files import read_json
 
 FULL_NAME = "checkpoint.safetensors"
 # subfolder of a run for its portable checkpoint
-PORTABLE_FOLDER = "carried"
+CARRIED_FOLDER = "carried"
 MANIFEST = "manifest.json"
 MAX_PART_BYTES = 15 * 2**20
 SCALE_BLOCK = 64
@@ -92,7 +92,7 @@ def save(
     metadata = {"config": json.dumps(asdict(config)), "progress": json.dumps(asdict(progress))}
     write_tensors(run / FULL_NAME, packed, metadata)
     if isinstance(config, ModelConfig):
-        save_portable_checkpoint(run / PORTABLE_FOLDER, flat, config, progress)
+        save_portable_checkpoint(run / CARRIED_FOLDER, flat, config, progress)
 
 
 def load(
@@ -106,7 +106,7 @@ def load(
         DataError: it is damaged, or belongs to another network.
     """
     if not (run / FULL_NAME).exists():
-        portable = run / PORTABLE_FOLDER
+        portable = run / CARRIED_FOLDER
         has_one = (portable / MANIFEST).exists()
         return load_portable_checkpoint(portable, flat, config) if has_one else Progress()
     with _open_full(run) as stream:
@@ -190,7 +190,7 @@ def stored_progress(run: Path) -> Progress:
     if (run / FULL_NAME).exists():
         with _open_full(run) as stream:
             return from_mapping(Progress, json.loads(stream.metadata()["progress"]))
-    portable = run / PORTABLE_FOLDER
+    portable = run / CARRIED_FOLDER
     return read_portable_manifest(portable).progress if (portable / MANIFEST).exists() else Progress()
 
 

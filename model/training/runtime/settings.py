@@ -14,6 +14,7 @@ from model.alphafold3.config import AlphaFold3Config
 from model.dataclass_mapping import from_mapping
 from model.errors import ConfigError
 from model.training.data.sampling import TrainingSampleSettings
+from msa.base.hardware import available_cores
 
 Settings = TypeVar("Settings")
 Architecture = ModelConfig | AlphaFold3Config
@@ -34,7 +35,7 @@ def check_seed(seed: int) -> None:
 def available_workers() -> int:
     """Return the cores that this process may use, divided among the processes of torchrun on this host."""
     processes = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    return max(1, len(os.sched_getaffinity(0)) // processes)
+    return max(1, available_cores() // processes)
 
 
 @dataclass(frozen=True)

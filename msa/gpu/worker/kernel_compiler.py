@@ -2,7 +2,6 @@
 
 import contextlib
 import gc
-import os
 import subprocess
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -40,6 +39,7 @@ from cuda.alignment.smith_waterman.plan import narrowest, shapes_for
 from cuda.alignment.smith_waterman.signatures import KERNELS as ALIGNMENT_KERNELS
 from cuda.alignment.smith_waterman.signatures import Kind, row_kernel_source
 from cuda.alignment.top_k.layout import KERNELS as TOP_K_KERNELS
+from msa.base.hardware import available_cores
 from msa.base.progress import CompileProgress
 from msa.base.services.forks import forked_workers
 from msa.base.services.service import Service
@@ -215,7 +215,7 @@ class KernelCompiler:
 
     def _compile_in_processes(self, stage: str, lengths: Sequence[int], own: Sequence[int]) -> Iterator[int]:
         """Compile kernels of a stage in several processes, if there are enough of them and of cores."""
-        cores = len(os.sched_getaffinity(0))
+        cores = available_cores()
         processes = min(len(own), cores // self._share[1], MAX_PROCESSES)
         # in this process, kernels that no search waits for would take the interpreter's lock from the search
         least = 1 if stage == MANY_ALIGNMENTS else MIN_KERNELS

@@ -12,7 +12,7 @@ from msa.base.errors import InputError
 from msa.database.database import TargetDatabase
 from msa.engines.database_processes import DatabaseProcesses
 from msa.engines.search_settings import SearchSettings
-from msa.hits.hits import Hits
+from msa.hits.hits import NO_SOURCE, Hits
 from msa.io.fasta import FastaRecord
 from msa.profile.family_profile import MAX_MEMBER_IDENTITY, distinct_rows, family_profile
 from msa.profile.pssm import ProfileRecord, QueryProfile
@@ -141,7 +141,7 @@ def update_in_process(
     A family takes a few milliseconds, in hundreds of short operations. In threads, these would compete with
     the threads that launch kernels for the interpreter lock.
     """
-    sent = _with_source(family, None), replace(hits, source=_NO_SOURCE)
+    sent = _with_source(family, None), replace(hits, source=NO_SOURCE)
     return _with_source(processes.call(database, _update, settings, query, *sent), database)
 
 
@@ -159,7 +159,6 @@ def _update(
 
 # of the last searches of a process
 _builder = lru_cache(4)(FamilyBuilder)
-_NO_SOURCE: Any = None
 
 
 def _with_source(family: ProfileFamily | None, source: Any) -> ProfileFamily | None:

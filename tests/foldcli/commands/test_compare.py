@@ -68,3 +68,5 @@ def test_bad_input_is_named(reference: Path, tmp_path: Path) -> None:
         result = run_foldcli(["compare", reference, "--reference", reference, "-o", out])
         assert result.returncode == code, result.stderr
     assert len(out.read_text().splitlines()) == 2
+    result = run_foldcli(["compare", reference, "--reference", reference, "-o", "/dev/stdout"])
+    assert result.returncode == 0 and result.stdout == out.read_text()

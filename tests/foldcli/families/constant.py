@@ -1,6 +1,6 @@
 """A family of its own kind for tests: targets that no other family reads, and a constant as prediction."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -8,7 +8,6 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from features.templates.library.settings import TemplateSettings
-from foldcli.errors import OptionError
 from foldcli.families.base import Family
 from foldcli.families.protocols import AlignmentIdentity, DeviceMemory, FeatureServices, NetworkJob
 from foldcli.families.reporting import Estimate, PlanHeading
@@ -40,7 +39,7 @@ started: list[str] = []
 
 @dataclass(frozen=True)
 class Assembly:
-    """A target that only this family reads: chains, and a number of atoms that are none of theirs."""
+    """A target that only this family reads: chains, and a number of atoms outside the chains."""
 
     name: str
     chains: tuple[FastaRecord, ...]
@@ -90,7 +89,9 @@ class ConstantWriter:
 class ConstantNetwork:
     """A network that predicts the same for each target, and fails for some."""
 
-    def start(self, work: NetworkJob, memory: DeviceMemory) -> Callable[[], tuple[Prediction, ...]]:
+    def start(
+        self, work: NetworkJob[Sample, ConstantSettings], memory: DeviceMemory
+    ) -> Callable[[], tuple[Prediction, ...]]:
         """Start a job."""
         started.append(f"{work.name}, {work.job.seed}")
         work.progress(1, 1)
@@ -111,10 +112,9 @@ class Constant(Family[Assembly, ConstantSource, list[int], Sample, ConstantSetti
         """Return True for "constant"."""
         return params == "constant"
 
-    def check_options(self, values: Mapping[str, Any], given: Collection[str]) -> None:
-        """Refuse --num-relax."""
-        if "num_relax" in given:
-            raise OptionError("--num-relax: --params constant has nothing to relax.")
+    def refusal(self, option: str) -> str:
+        """Return the reason for --num-relax."""
+        return "--params constant has nothing to relax."
 
     def settings(self, options: NetworkOptions) -> ConstantSettings:
         """Return the settings with the steps of --num-recycle."""
@@ -127,7 +127,7 @@ class Constant(Family[Assembly, ConstantSource, list[int], Sample, ConstantSetti
             steps=10 if options.num_recycles is None else options.num_recycles,
         )
 
-    def sources(self, options: NetworkOptions, kinds: Sequence[str]) -> list[ConstantSource]:
+    def sources(self, options: NetworkOptions, families: Sequence[str]) -> list[ConstantSource]:
         """Return the only model."""
         return [ConstantSource()]
 

@@ -16,11 +16,11 @@ pytest.importorskip("biotite")
 from features.assembly.atoms import build_atoms
 from features.assembly.job import JobTemplate
 from foldcli.cli import cli
-from foldcli.families.all_atom import AllAtomSettings, AllAtomSource
+from foldcli.families.all_atom import AllAtomSource
 from foldcli.families.all_atom_inputs import AllAtomInputs, make_sample
 from foldcli.families.all_atom_networks import load_network
 from foldcli.families.protocols import NetworkJob
-from foldcli.families.settings import Job
+from foldcli.families.settings import AllAtomSettings, Job
 from foldcli.inputs.complexes import Complex
 from foldcli.inputs.molecules.read import job_of_query
 from foldcli.params.openfold3 import find_parameters

@@ -9,7 +9,7 @@ from features.alphafold2.deterministic import make_features
 from foldcli.families.alphafold2 import AlignmentInputs
 from foldcli.families.alphafold2_networks import limit_rows
 from foldcli.families.registry import check_parameters, family_of
-from foldcli.families.settings import PredictSettings
+from foldcli.families.settings import AlphaFold2Settings
 from foldcli.inputs.alignment_targets import AlignmentTarget
 from foldcli.inputs.complexes import split_chains
 from foldcli.params.parameters import TEMPLATE_COPY
@@ -24,9 +24,9 @@ from tests.foldcli.pipeline.complexes import FIRST, PAIR, SECOND, SETTINGS, run_
 
 @pytest.mark.slow
 def test_older_networks_keep_their_file_format_with_fewer_rows() -> None:
-    config = limit_rows(model_config("model_1_multimer_v2"), PredictSettings(max_seq=8).for_multimer())
+    config = limit_rows(model_config("model_1_multimer_v2"), AlphaFold2Settings(max_seq=8).for_multimer())
     assert config.multimer == MultimerConfig(8, 1152, joined_projections=False)
-    assert limit_rows(model_config("model_1_ptm"), PredictSettings()) == model_config("model_1_ptm")
+    assert limit_rows(model_config("model_1_ptm"), AlphaFold2Settings()) == model_config("model_1_ptm")
 
 
 def test_multimer_networks_take_the_features_of_a_single_chain(tmp_path: Path) -> None:
@@ -58,6 +58,6 @@ def test_plan_names_complexes_without_a_network_before_the_database_exists(tmp_p
 
 
 def test_multimer_settings_are_deepminds() -> None:
-    multimer_settings = PredictSettings().for_multimer()
+    multimer_settings = AlphaFold2Settings().for_multimer()
     assert (multimer_settings.num_recycles, multimer_settings.recycle_early_stop_tolerance) == (20, 0.5)
     assert (multimer_settings.max_seq, multimer_settings.max_extra_seq) == (508, 2048)

@@ -13,7 +13,7 @@ from features.chemistry.residues import CA
 from features.templates.library.structure_files import read_chains
 from foldcli.errors import OptionError, SomeTargetsFailed
 from foldcli.families.registry import check_parameters, find_family
-from foldcli.families.settings import PredictSettings
+from foldcli.families.settings import AlphaFold2Settings
 from foldcli.inputs.alignment_targets import AlignmentTarget
 from foldcli.inputs.failures import Failures
 from foldcli.inputs.shard import Shard
@@ -52,7 +52,7 @@ def settings_of(folder: Path, root: Path, layout: LayoutName = "default") -> Run
     options = TemplateOptions.from_options(values, threads=1)
     assert options is not None
     stage = TemplateStage.open(options, folder / "cache")
-    copier = Predictor([TEMPLATE_COPY], PredictSettings(num_recycles=0), NetworkMemory("cpu"))
+    copier = Predictor([TEMPLATE_COPY], AlphaFold2Settings(num_recycles=0), NetworkMemory("cpu"))
     output = OutputSettings(folder / layout, layout, Shard(), False, ReportSettings(True, False))
     identities = TargetIdentities(
         copier.sources, check_parameters(copier.sources), copier.settings, templates=stage.identity()
@@ -139,11 +139,11 @@ def test_finished_copy_is_not_made_again(sequence: str, root: Path, tmp_path: Pa
 
 
 def test_dry_run_has_no_estimates_of_copies() -> None:
-    copier = Predictor([TEMPLATE_COPY], PredictSettings(num_recycles=0), NetworkMemory("cpu"))
+    copier = Predictor([TEMPLATE_COPY], AlphaFold2Settings(num_recycles=0), NetworkMemory("cpu"))
     identities = TargetIdentities(copier.sources, check_parameters(copier.sources), copier.settings)
     assert estimator(copier, identities)(100, AlignmentTarget("a", ("a.a3m",))) is None
 
 
 def test_no_templates_with_params_template_is_a_usage_error() -> None:
     with pytest.raises(OptionError, match="--params template and --no-templates exclude each other"):
-        find_family(TEMPLATE).check_options({"no_templates": True}, {"no_templates"})
+        find_family(TEMPLATE).check_options({"no_templates": True})

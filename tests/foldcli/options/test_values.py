@@ -3,7 +3,7 @@
 import click
 import pytest
 
-from foldcli.options.common import device_type, size_type
+from foldcli.options.types import device_type, size_type
 from foldcli.pipeline.search.opening import max_gpu_bytes
 from msa.base.errors import InputError
 from msa.base.hardware import gpu_numbers

@@ -3,20 +3,20 @@
 import re
 from pathlib import Path
 
-from foldcli.families.all_atom import AllAtom, AllAtomSettings
-from foldcli.families.settings import PredictSettings
+from foldcli.families.all_atom import AllAtom
+from foldcli.families.settings import AllAtomSettings, AlphaFold2Settings
 from foldcli.outputs.layout import TargetFiles
 from foldcli.outputs.methods import RunMethods
 from foldcli.outputs.model_files import ModelResult
 from foldcli.outputs.viewer_scripts import write_viewer_scripts
 
 
-def methods(settings: PredictSettings, database: str | None = None) -> RunMethods:
+def methods(settings: AlphaFold2Settings, database: str | None = None) -> RunMethods:
     return RunMethods(("alphafold2_ptm_model_3",), settings, "plddt", database, False, 0, "Jumper2021")
 
 
 def test_the_paragraph_names_what_was_used_and_bibtex_its_papers() -> None:
-    plain = methods(PredictSettings())
+    plain = methods(AlphaFold2Settings())
     text = plain.paragraph()
     assert (
         "alphafold2_ptm_model_3, with at most 3 recycles" in text
@@ -24,7 +24,7 @@ def test_the_paragraph_names_what_was_used_and_bibtex_its_papers() -> None:
     )
     assert "Alignments were given. Templates were not used. Models were ranked by plddt." in text
     assert re.findall(r"@\w+{(\w+),", plain.bibtex()) == ["Jumper2021", "foldcli"]
-    settings = PredictSettings(
+    settings = AlphaFold2Settings(
         num_seeds=4, random_seed=7, initial_guess=Path("x"), cyclic=("B",), msa_mask=0.15
     )
     rich = methods(settings, "uniref50 of 9 sequences")

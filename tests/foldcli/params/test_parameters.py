@@ -1,20 +1,20 @@
-"""Tests of parameters: the networks that targets need, and the names of their kinds."""
+"""Tests of parameters: the networks that targets need, and the names of their families."""
 
 from pathlib import Path
 
 import pytest
 
 from foldcli.options.predict import ModelTypeChoice
-from foldcli.params.parameters import find_parameters, network_kinds
+from foldcli.params.parameters import find_parameters, needed_families
 from msa.base.errors import MissingError
 
 
 def test_networks_are_found_by_what_the_targets_need(tmp_path: Path) -> None:
-    assert network_kinds("auto", single_chains=True, complexes=False) == ("monomer",)
-    assert network_kinds("auto", single_chains=False, complexes=True) == ("multimer",)
-    assert network_kinds("auto", single_chains=True, complexes=True) == ("monomer", "multimer")
-    assert network_kinds("alphafold2", single_chains=True, complexes=True) == ("monomer",)
-    assert network_kinds("alphafold2_multimer_v3", single_chains=True, complexes=False) == ("multimer",)
+    assert needed_families("auto", single_chains=True, complexes=False) == ("monomer",)
+    assert needed_families("auto", single_chains=False, complexes=True) == ("multimer",)
+    assert needed_families("auto", single_chains=True, complexes=True) == ("monomer", "multimer")
+    assert needed_families("alphafold2", single_chains=True, complexes=True) == ("monomer",)
+    assert needed_families("alphafold2_multimer_v3", single_chains=True, complexes=False) == ("multimer",)
     for name in ("model_2", "model_2_multimer_v3"):
         (tmp_path / f"params_{name}.npz").touch()
     both = find_parameters(str(tmp_path), (2,), "auto", ("monomer", "multimer"))

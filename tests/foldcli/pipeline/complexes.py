@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from foldcli.families.registry import check_parameters
-from foldcli.families.settings import PredictSettings
+from foldcli.families.settings import AlphaFold2Settings
 from foldcli.inputs.shard import Shard
-from foldcli.params.parameters import ModelType, find_parameters, network_kinds
+from foldcli.params.parameters import ModelType, find_parameters, needed_families
 from foldcli.pipeline.network.device import NetworkMemory
 from foldcli.pipeline.runs.state import RunSettings
 from foldcli.pipeline.search.protocols import HitSearcher
@@ -28,7 +28,7 @@ FIRST, SECOND = "MKVLAAGIVQWE", "GHTKDLMNP"
 PAIR = f"#12,9\t1,2\n>101\t102\n{FIRST}{SECOND}\n>s\tt\nMKVLSAGIVQWE-HTKELMNP\n>101\n{FIRST}---------\n"
 PAIR += f">102\n------------{SECOND}\n>u\n------------GHSKDLMQP\n"
 PROTEIN_A, PROTEIN_B = "MQIFVKTLTGKTITLEVEPSDTIENVKAKIQ", "MTYKLILNGKTLKGETTTEAVDAATAEKVFK"
-SETTINGS = PredictSettings(
+SETTINGS = AlphaFold2Settings(
     num_recycles=0, max_seq=8, max_extra_seq=6, multimer_num_recycles=1, multimer_tolerance=0.0
 )
 
@@ -36,11 +36,11 @@ SETTINGS = PredictSettings(
 def run_settings(
     out: Path, models: tuple[int, ...] = (1,), model_type: ModelType = "auto", **changes: Any
 ) -> RunSettings:
-    """Return settings with small networks of both kinds, and without reports."""
-    kinds = network_kinds(model_type, single_chains=True, complexes=True)
+    """Return settings with small networks of both families, and without reports."""
+    families = needed_families(model_type, single_chains=True, complexes=True)
     settings = replace(SETTINGS, **changes)
     predictor = TinyPredictor(
-        find_parameters(tiny_parameters(), models, model_type, kinds), settings, NetworkMemory("cpu")
+        find_parameters(tiny_parameters(), models, model_type, families), settings, NetworkMemory("cpu")
     )
     identities = TargetIdentities(predictor.sources, check_parameters(predictor.sources), settings)
     output = OutputSettings(out, "default", Shard(), False, ReportSettings(False, False))

@@ -164,30 +164,42 @@ def all_atom_peaks(tokens: int, atoms: int, elements: int) -> list[int]:
     return peaks
 
 
-def all_atom_trunk_on_gpus(
-    config: AlphaFold3Config, inputs: AlphaFold3Inputs
-) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-    """Compute a trunk and predict on GPUs in bf16: alone, with divided samples, and with divided tokens.
+def all_atom_results(
+    config: AlphaFold3Config,
+    inputs: AlphaFold3Inputs,
+    dtype: torch.dtype,
+    max_graphed_tokens: int | None,
+    backend: str = "gloo",
+) -> list[torch.Tensor]:
+    """Compute a trunk, and predict, with random parameters; see `predict_all_atom`.
+
+    Args:
+        config: the network.
+        inputs: of the target.
+        dtype: of the trunk.
+        max_graphed_tokens: None for this process alone.
+        backend: "nccl" to use GPUs; in bfloat16 they run fused kernels.
 
     Returns:
-        The trunks' single and pair representations in turn, and the predictions' structures, on the CPU.
+        The trunk's single and whole pair representations, and the structures, on the CPU.
     """
-    device = torch.device("cuda", distributed.get_rank())
-    torch.cuda.set_device(device)
-    process_group = distributed.new_group(backend="nccl")
+    device, kernels, process_group = torch.device("cpu"), "reference", None
+    if backend == "nccl":
+        device = torch.device("cuda", distributed.get_rank())
+        torch.cuda.set_device(device)
+        process_group = distributed.new_group(backend=backend)
+        kernels = "reference" if dtype == torch.float32 else "fused"
     inputs = replace(inputs, **{x.name: getattr(inputs, x.name).to(device) for x in fields(inputs)})
-    tensors = all_atom_network(config).state_dict()
-    found, predictions = [], []
-    for tokens in (None, 77, 0):
-        network = AlphaFold3.load(config, tensors, "fused", device, torch.bfloat16)
-        if tokens is not None:
-            network = ParallelAlphaFold3(network, RankGroup(process_group), tokens)
-        trunk = network.trunk(inputs, SeededDraws(3), cycles=2)
-        found += [trunk.single.float().cpu(), network.all_rows(trunk.pair, 77).float().cpu()]
-        samples = network.predict(inputs, SeededDraws(3), cycles=1, steps=2, samples=3)
-        predictions.append(samples.positions.cpu())
-    distributed.destroy_process_group(process_group)
-    return found, predictions
+    network = AlphaFold3.load(config, all_atom_network(config).state_dict(), kernels, device, dtype)
+    if max_graphed_tokens is not None:
+        network = ParallelAlphaFold3(network, RankGroup(process_group), max_graphed_tokens)
+    trunk = network.trunk(inputs, SeededDraws(3), cycles=2)
+    pair = network.all_rows(trunk.pair, len(trunk.single))
+    samples = network.predict(inputs, SeededDraws(3), cycles=1, steps=2, samples=3)
+    results = [x.float().cpu() for x in (trunk.single, pair, samples.positions)]
+    if process_group is not None:
+        distributed.destroy_process_group(process_group)
+    return results
 
 
 def first_error(errors: list[str]) -> str:

@@ -15,11 +15,14 @@ from benchmarks.random_parameters import random_parameters
 from cuda.fused.weights import cached_weights
 from model.alphafold2.modules.config import ModelConfig
 from model.alphafold2.recycling import RecyclingSettings, predict
+from model.alphafold3.config import AlphaFold3Config
+from model.alphafold3.inputs import AlphaFold3Inputs
 from model.checkpoints.alphafold2 import build_network
 from model.layers import graphs
 from model.layers.graphs import GraphedModules
 from model.parallel.communication import RankGroup
 from model.parallel.network import ParallelAlphaFold
+from tests.model.parallel.cases import predict_all_atom
 from tests.model.parallel.host_driver import HostStream
 
 
@@ -153,3 +156,10 @@ def predict_as_graphs(
         captured = [stack._graph is not None for stack in network.parallel_trunk.graphs]
         network.parallel_trunk.release_graphs()
         return positions, captured, HostGraph.replays
+
+
+def predict_all_atom_as_graphs(config: AlphaFold3Config, inputs: AlphaFold3Inputs) -> tuple[Any, Any, int]:
+    """Predict as `predict_all_atom`, with pairformer blocks as graphs; also return the number of replays."""
+    with graphs_on_the_cpu():
+        samples, trunk = predict_all_atom(config, inputs, 1, len(inputs.token_mask))
+        return samples.positions, trunk.pair, HostGraph.replays

@@ -19,7 +19,7 @@ from model.errors import ConfigError, DataError
 from model.training.alphafold2.task import ChainTask
 from model.training.data.data import ChainSet, Split
 from model.training.data.sampling import TrainingSampleSettings
-from model.training.runtime.checkpoint import FULL_NAME, PORTABLE_FOLDER, averaged_arrays, stored_progress
+from model.training.runtime.checkpoint import CARRIED_FOLDER, FULL_NAME, averaged_arrays, stored_progress
 from model.training.runtime.initialization import copy_trained
 from model.training.runtime.processes import TrainingProcesses
 from model.training.runtime.settings import (
@@ -81,7 +81,7 @@ def test_run_continues_from_the_portable_checkpoint(
     assert torch.allclose(second.flat.average, first.flat.average, rtol=2**-8, atol=1e-12)
     scale = (first.flat.values - first.flat.average).abs().max() + first.flat.values.abs().max() / 256
     assert float((second.flat.values - first.flat.values).abs().max()) <= float(scale) / 64
-    for path in (tmp_path / PORTABLE_FOLDER).glob("offset-*"):
+    for path in (tmp_path / CARRIED_FOLDER).glob("offset-*"):
         path.unlink()
     third = chain_trainer(settings, chains, split, tmp_path, CPU, resume=True)
     assert torch.equal(third.flat.values, third.flat.average)
@@ -93,7 +93,7 @@ def test_network_of_a_portable_checkpoint_runs_in_the_inference_code(
 ) -> None:
     trainer = chain_trainer(settings, chains, split, tmp_path, CPU)
     list(trainer.train(max_steps=1))
-    network = build_network(settings.network, averaged_arrays(tmp_path / PORTABLE_FOLDER))
+    network = build_network(settings.network, averaged_arrays(tmp_path / CARRIED_FOLDER))
     with trainer.flat.using_average():
         for name, parameter in trainer.task.network.named_parameters():
             assert torch.allclose(parameter, network.get_parameter(name), rtol=2**-8, atol=1e-12), name
@@ -113,7 +113,7 @@ def test_damaged_portable_checkpoint_is_named(
 ) -> None:
     list(chain_trainer(settings, chains, split, tmp_path, CPU).train(max_steps=1))
     (tmp_path / FULL_NAME).unlink()
-    folder = tmp_path / PORTABLE_FOLDER
+    folder = tmp_path / CARRIED_FOLDER
     part, manifest = folder / "average-0.safetensors", folder / "manifest.json"
     whole, other = part.read_bytes(), safetensors.numpy.save({"values": np.zeros(3, np.float32)})
     cases = ((whole[:100], "damaged"), (whole[:-1], "damaged"), (other, "different checkpoints"))

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from msa.base.json_files import read_json
+from msa.base.json_files import read_json, write_json
 
 
 @pytest.mark.parametrize(
@@ -30,3 +30,12 @@ def test_valid_json_is_read(tmp_path: Path) -> None:
     for text in (json.dumps(value), json.dumps(value, ensure_ascii=False)):
         (tmp_path / "a.json").write_text(text)
         assert read_json(tmp_path / "a.json") == value
+
+
+def test_a_file_is_whole_or_as_before(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    write_json(path, {"a": [1, None]}, indent=1)
+    with pytest.raises(TypeError):
+        write_json(path, {"a": [2, path]})
+    assert read_json(path) == {"a": [1, None]} and path.read_text().endswith("}\n")
+    assert list(tmp_path.iterdir()) == [path]

@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 from foldcli.errors import SomeTargetsFailed
-from foldcli.families.settings import Job, NetworkOptions, PredictSettings
+from foldcli.families.settings import AlphaFold2Settings, Job, NetworkOptions
 from foldcli.inputs.alignment_targets import AlignmentTarget
 from foldcli.inputs.failures import Failures
 from foldcli.inputs.shard import Shard
 from foldcli.outputs.layout import TargetFiles
-from foldcli.params.parameters import TEMPLATE_COPY, NetworkKind, find_parameters
+from foldcli.params.parameters import TEMPLATE_COPY, FamilyName, find_parameters
 from foldcli.pipeline.network.device import NetworkMemory
 from foldcli.pipeline.network.device_workers import DeviceWorker, JobInterrupted, WorkerSettings
 from foldcli.pipeline.network.job_runners import LocalRunner
@@ -28,7 +28,6 @@ from foldcli.pipeline.network.start import Startup
 from foldcli.pipeline.prepare.sampling_process import SamplingProcesses
 from foldcli.pipeline.runs import several_devices
 from foldcli.pipeline.runs.run import run_targets
-from foldcli.pipeline.runs.several_devices import SharedTargets, share_targets
 from foldcli.pipeline.runs.state import RunSettings
 from foldcli.pipeline.targets.identity import TargetIdentities
 from foldcli.pipeline.targets.settings import FeatureSettings, OutputSettings
@@ -43,7 +42,7 @@ from tests.networks import tiny_parameters
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 CPU = NetworkMemory("cpu")
-SETTINGS = PredictSettings(num_recycles=1, max_seq=8, max_extra_seq=6)
+SETTINGS = AlphaFold2Settings(num_recycles=1, max_seq=8, max_extra_seq=6)
 
 
 def write_targets(folder: Path, names: list[str]) -> list[tuple[str, AlignmentTarget]]:
@@ -165,11 +164,11 @@ def test_seconds_of_overlapping_jobs_are_not_counted_twice(tmp_path: Path) -> No
     assert min(seconds) >= 0.04 and sum(seconds) <= time.perf_counter() - start
 
 
-@pytest.mark.parametrize("kinds", [("monomer",), ("multimer",)])
+@pytest.mark.parametrize("families", [("monomer",), ("multimer",)])
 def test_warm_up_runs_the_network_once(
-    kinds: tuple[NetworkKind, ...], caplog: pytest.LogCaptureFixture
+    families: tuple[FamilyName, ...], caplog: pytest.LogCaptureFixture
 ) -> None:
-    sources = find_parameters(tiny_parameters(), (1,), "auto", kinds)
+    sources = find_parameters(tiny_parameters(), (1,), "auto", families)
     # as if it were a GPU
     predictor = TinyPredictor(sources, SETTINGS, NetworkMemory("cuda:0"))
     with caplog.at_level(logging.DEBUG, "foldcli"):
@@ -334,69 +333,6 @@ def test_devices_that_are_left_over(devices: int, ranks: int, expected: str) -> 
 def test_devices_for_several_targets_are_workers(devices: int, ranks: int, expected: int) -> None:
     assert predicts_in_workers(devices, ranks, None) == bool(expected)
     assert not (ranks > 1 and predicts_in_workers(devices, ranks, RankAssignment(0, ranks, 0, ranks, "a", 1)))
-
-
-class Target:
-    """A target without files."""
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-
-
-class FaultyWorker:
-    """A worker that becomes unusable after some targets."""
-
-    def __init__(self, good: int) -> None:
-        self.left, self.closed = good, False
-        self.done: list[int] = []
-
-    @property
-    def usable(self) -> bool:
-        return self.left > 0
-
-    def terminate(self) -> None:
-        self.left = 0
-
-    def close(self) -> None:
-        self.closed = True
-
-
-def share(workers: list[Any], count: int, stop: Event, fault: BaseException | None = None) -> None:
-    targets: Any = [Target(number) for number in range(count)]
-    shared: Any = SharedTargets(iter(targets), iter)
-
-    def run(worker: Any) -> None:
-        for target in shared:
-            if not worker.usable:
-                shared.give_back(target)
-                return
-            if fault is not None:
-                raise fault
-            worker.left -= 1
-            worker.done.append(target.number)  # type: ignore[attr-defined]
-
-    share_targets(workers, shared, run, stop)
-
-
-def test_targets_are_shared_and_given_back() -> None:
-    workers = [FaultyWorker(3), FaultyWorker(100)]
-    share(workers, 20, Event())
-    assert sorted(workers[0].done + workers[1].done) == list(range(20))
-    assert all(worker.closed for worker in workers)
-
-
-def test_last_worker_that_fails_ends_the_run() -> None:
-    workers = [FaultyWorker(3), FaultyWorker(4)]
-    with pytest.raises(MissingError):
-        share(workers, 20, Event())
-    assert sorted(workers[0].done + workers[1].done) == list(range(7))
-
-
-def test_error_in_one_thread_ends_all_workers() -> None:
-    workers, stop = [FaultyWorker(3), FaultyWorker(4)], Event()
-    with pytest.raises(ZeroDivisionError):
-        share(workers, 20, stop, ZeroDivisionError())
-    assert stop.is_set() and not any(worker.usable for worker in workers)
 
 
 @pytest.mark.parametrize(

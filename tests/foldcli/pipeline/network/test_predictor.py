@@ -15,7 +15,7 @@ from features.alphafold2.deterministic import make_features
 from features.alphafold2.sampling import SamplingSettings
 from features.templates.candidates import TemplateHits
 from foldcli.families.alphafold2 import AlignmentInputs
-from foldcli.families.settings import Job, NetworkOptions, PredictSettings
+from foldcli.families.settings import AlphaFold2Settings, Job, NetworkOptions
 from foldcli.params import parameters
 from foldcli.params.parameters import ParameterSource, find_parameters
 from foldcli.pipeline.network.device import NetworkMemory
@@ -44,7 +44,7 @@ def test_parameters_of_the_next_network_are_read_ahead(
         source = ParameterSource(number, f"model_{number}_ptm", tmp_path / f"{number}.npz")
         np.savez(tmp_path / f"{number}.npz", **random_parameters(small_config(source.config_name), number))
         sources.append(source)
-    predictor = Predictor(sources, PredictSettings(num_recycles=0), NetworkMemory("cpu"))
+    predictor = Predictor(sources, AlphaFold2Settings(num_recycles=0), NetworkMemory("cpu"))
     features = make_features([parse_alignment(b">a\nACDE\n>b\nACDF\n")])
     for index, source in enumerate(sources):
         job = Job(source, 0, source.label)
@@ -67,7 +67,7 @@ def test_inputs_are_those_of_the_training_that_the_manifest_describes(tmp_path: 
     write_packaged_network(tmp_path / "network", tiny_network())
     sources = find_parameters(str(tmp_path / "network"), (1, 2), "auto")
     assert [source.label for source in sources] == ["tiny"]
-    settings = PredictSettings(num_recycles=2, max_seq=16, max_extra_seq=24)
+    settings = AlphaFold2Settings(num_recycles=2, max_seq=16, max_extra_seq=24)
     predictor = Predictor(sources, settings, NetworkMemory("cpu"))
     job = Job(sources[0], 3, "")
     family = predictor.family
@@ -111,7 +111,15 @@ def test_run_ends_when_all_kernels_are_compiled(ranks: int) -> None:
     compilation, future, ended = Compilation(), Future[Any](), Event()
     future.set_result(compilation)
     options = NetworkOptions(
-        tiny_parameters(), (3,), "auto", "cpu", None, None, "auto", PredictSettings(), gpus_per_target=ranks
+        tiny_parameters(),
+        (3,),
+        "auto",
+        "cpu",
+        None,
+        None,
+        "auto",
+        AlphaFold2Settings(),
+        gpus_per_target=ranks,
     )
     startup = start(options, processes=Processes(rank_threads=ranks if ranks > 1 else None))
 

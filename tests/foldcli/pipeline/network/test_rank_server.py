@@ -11,9 +11,9 @@ import torch
 from torch import distributed
 
 from foldcli.errors import ExitCode
-from foldcli.families.settings import NetworkOptions, PredictSettings
+from foldcli.families.settings import AlphaFold2Settings, NetworkOptions
 from foldcli.pipeline.network import rank_server
-from foldcli.pipeline.network.rank_server import KINDS_KEY, ending_all_on_failure, serve_rank
+from foldcli.pipeline.network.rank_server import FAMILIES_KEY, ending_all_on_failure, serve_rank
 from model.errors import OutOfMemory
 from model.parallel import session as session_module
 from model.parallel.rank_assignment import RankAssignment
@@ -65,7 +65,7 @@ def test_a_failure_ends_every_rank_and_one_reports_it(tmp_path: Path) -> None:
 def serve(store: distributed.TCPStore) -> int:
     """Return the exit code of rank 1 of two on the CPU."""
     options = NetworkOptions(
-        tiny_parameters(), (1,), "auto", "cpu", None, None, "auto", PredictSettings(), gpus_per_target=2
+        tiny_parameters(), (1,), "auto", "cpu", None, None, "auto", AlphaFold2Settings(), gpus_per_target=2
     )
     threads = torch.get_num_threads()
     try:
@@ -80,7 +80,7 @@ def test_a_rank_is_done_if_rank_0_has_nothing_to_predict(store: distributed.TCPS
 
 
 def test_a_rank_of_another_version_leaves(store: distributed.TCPStore) -> None:
-    store.set(KINDS_KEY, json.dumps(["alphafold2"]))
+    store.set(FAMILIES_KEY, json.dumps(["alphafold2"]))
     store.set("identity/0", json.dumps({"host": "a host", "foldcli": "another"}))
     assert serve(store) == ExitCode.MISSING
     assert store.check(["mismatch/1"])

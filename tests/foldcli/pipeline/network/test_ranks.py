@@ -10,7 +10,7 @@ from torch import distributed
 
 from features.alphafold2.deterministic import make_features
 from features.alphafold2.sampling import SamplingSettings, sample_features
-from foldcli.families.settings import Job, NetworkOptions, PredictSettings
+from foldcli.families.settings import AlphaFold2Settings, Job, NetworkOptions
 from foldcli.params.parameters import ParameterSource
 from foldcli.pipeline.network.processes import Processes
 from foldcli.pipeline.network.rank_processes import RankProcesses
@@ -23,7 +23,7 @@ from tests.foldcli.pipeline.network.tiny_worker import TinyMemory, plan_together
 from tests.networks import tiny_parameters
 from tests.rank_processes import RankProcesses as ForkedRanks
 
-SETTINGS = PredictSettings(num_recycles=2, max_seq=8, max_extra_seq=6)
+SETTINGS = AlphaFold2Settings(num_recycles=2, max_seq=8, max_extra_seq=6)
 
 
 def options() -> NetworkOptions:

@@ -12,7 +12,7 @@ import pytest
 from features.alphafold2 import compiled_sampling
 from features.alphafold2.deterministic import make_features
 from features.alphafold2.sampling import SamplingSettings, sample_features
-from foldcli.families.settings import NetworkOptions, PredictSettings
+from foldcli.families.settings import AlphaFold2Settings, NetworkOptions
 from foldcli.params.parameters import ParameterSource
 from foldcli.pipeline.network.preloading import start_preloading
 from foldcli.pipeline.network.processes import Processes
@@ -39,7 +39,7 @@ def test_preloading_reads_the_parameters(tmp_path: Path) -> None:
 
 
 def test_workers_start_with_the_run(tmp_path: Path) -> None:
-    options = NetworkOptions(tiny_parameters(), (1,), "auto", "cpu", None, None, "auto", PredictSettings())
+    options = NetworkOptions(tiny_parameters(), (1,), "auto", "cpu", None, None, "auto", AlphaFold2Settings())
     startup = start(options, processes=Processes(worker_devices=("cpu",)))
     assert startup.arrays is None
     (service,) = startup.worker_services

@@ -11,9 +11,9 @@ import torch
 
 from benchmarks.random_parameters import random_parameters
 from foldcli.families.alphafold2_networks import AlphaFold2Network
-from foldcli.families.protocols import NetworkJob
+from foldcli.families.protocols import AnyJob, NetworkJob
 from foldcli.families.registry import family_of
-from foldcli.families.settings import Job, PredictSettings
+from foldcli.families.settings import AlphaFold2Settings, Job
 from foldcli.params.parameters import ParameterSource
 from foldcli.pipeline.network.device import NetworkMemory
 from foldcli.pipeline.network.device_workers import WorkerSettings
@@ -112,14 +112,14 @@ class TinyWorkerSettings(WorkerSettings):
 class PlannedNetwork(AlphaFold2Network):
     """A network whose predictions are the parts in which they would run."""
 
-    def predict(self, work: NetworkJob, parts: Sequence[int]) -> Any:
+    def predict(self, work: AnyJob, parts: Sequence[int]) -> Any:
         """Return the parts."""
         return parts
 
 
 def plan_together(limits: list[int], sample: dict[str, Any]) -> Any:
     """Return the parts of a job with these bytes of memory for the ranks, or the error."""
-    group, settings = RankGroup(), PredictSettings(num_recycles=0)
+    group, settings = RankGroup(), AlphaFold2Settings(num_recycles=0)
     source = ParameterSource(1, "model_1_ptm", None)
     config = source.config.with_blocks(1, 1)
     network = PlannedNetwork(build_network(config, random_parameters(config)), family_of(source).own_settings)

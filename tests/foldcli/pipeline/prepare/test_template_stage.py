@@ -12,7 +12,7 @@ from features.alphafold2.deterministic import make_features
 from features.templates.library.structure_files import read_chains
 from features.templates.table import write_template_table
 from foldcli.errors import OptionError
-from foldcli.families.settings import PredictSettings
+from foldcli.families.settings import AlphaFold2Settings
 from foldcli.inputs.alignment_targets import AlignmentTarget
 from foldcli.inputs.failures import Failures
 from foldcli.inputs.shard import Shard
@@ -133,7 +133,7 @@ def test_run_publishes_the_table_if_a_network_takes_templates(
     (chain,) = read_chains(structures / "1a7g.cif.gz")
     alignment = tmp_path / "q.a3m"
     alignment.write_text(f">q\n{chain.sequence}\n")
-    predict = PredictSettings(num_recycles=0, max_seq=16, max_extra_seq=16)
+    predict = AlphaFold2Settings(num_recycles=0, max_seq=16, max_extra_seq=16)
     sources = find_parameters(tiny_parameters(), (number,), "auto")
     predictor = Predictor(sources, predict, NetworkMemory("cpu"))
     stage = TemplateStage.open(options(custom_template_path=structures / "1a7g.cif.gz"), tmp_path / "cache")

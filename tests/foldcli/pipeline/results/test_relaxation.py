@@ -16,7 +16,7 @@ from features.chemistry.residues import encode_query
 from features.templates.library.structure_files import read_chains
 from foldcli.commands.predict import command as predict
 from foldcli.families.registry import check_parameters
-from foldcli.families.settings import PredictSettings
+from foldcli.families.settings import AlphaFold2Settings
 from foldcli.inputs.alignment_targets import AlignmentTarget
 from foldcli.inputs.shard import Shard
 from foldcli.outputs.done import DoneRecord, FinishedTarget
@@ -221,7 +221,7 @@ def test_warnings_that_only_the_models_show_are_recorded(peptide: Prediction, tm
 
 def plan(files: TargetFiles, alignment: Path, num_relax: int) -> TargetPlan:
     sources = [TEMPLATE_COPY]
-    identities = TargetIdentities(sources, check_parameters(sources), PredictSettings())
+    identities = TargetIdentities(sources, check_parameters(sources), AlphaFold2Settings())
     target = AlignmentTarget("q", (str(alignment),))
     output = OutputSettings(files.out, "default", Shard(), False, REPORT, relaxation=RelaxOptions(num_relax))
     return plan_target(files, target, identities, output)

@@ -239,6 +239,8 @@ def test_interrupt_while_a_model_is_queued_ends_the_stage(tmp_path: Path) -> Non
 def test_second_interrupt_ends_the_writing(tmp_path: Path) -> None:
     events, target, pipe = Events(), target_of(tmp_path), tmp_path / "pipe"
     os.mkfifo(pipe)
+    # RDKit, which other tests call, leaves a handler of its own
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     with pytest.raises(KeyboardInterrupt), events.stage() as stage:
         stage.add_model(target, WaitingModel(pipe))  # type: ignore[arg-type]
         writer = os.open(pipe, os.O_WRONLY)

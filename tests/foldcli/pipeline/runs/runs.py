@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from foldcli.errors import TargetFailed
-from foldcli.families.settings import PredictSettings
+from foldcli.families.settings import AlphaFold2Settings
 from foldcli.inputs.failures import Failures
 from foldcli.inputs.shard import Shard
 from foldcli.inputs.targets import TargetInput
@@ -35,7 +35,7 @@ from tests.networks import tiny_parameters
 
 UBIQUITIN = "MQIFVKTLTGKTITLEVEPSDTIENVKAKIQDKEGIPPDQQRLIFAGKQLEDGRTLSDYNIQKESTLHLVLRLRGG"
 QUERY = FastaRecord("q", UBIQUITIN[:30])
-SETTINGS = PredictSettings(num_recycles=0, max_seq=8, max_extra_seq=6)
+SETTINGS = AlphaFold2Settings(num_recycles=0, max_seq=8, max_extra_seq=6)
 
 
 class Runs:

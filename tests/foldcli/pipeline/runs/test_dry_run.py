@@ -14,7 +14,7 @@ from foldcli.families.alphafold2_networks import (
     peak_bytes,
     seconds_per_pass,
 )
-from foldcli.families.settings import PredictSettings
+from foldcli.families.settings import AlphaFold2Settings
 from foldcli.inputs.failures import Failures
 from foldcli.inputs.shard import Shard
 from foldcli.pipeline.runs.dry_run import (
@@ -34,7 +34,7 @@ from tests.networks import tiny_network
 H200 = "NVIDIA H200"
 ALL = Shard()
 CONFIG = model_config("model_3_ptm")
-MEASURED = PredictSettings(precision="bf16", kernels="fused")
+MEASURED = AlphaFold2Settings(precision="bf16", kernels="fused")
 
 
 def inspect(name: str, residues: int) -> tuple[int, str]:
@@ -127,8 +127,8 @@ def test_seconds_are_interpolated_between_measurements_and_unknown_beyond_them()
     assert seconds_per_pass(H200, CONFIG, MEASURED, 4097) is None
     assert seconds_per_pass("NVIDIA A100", CONFIG, MEASURED, 256) is None
     assert seconds_per_pass(H200, tiny_network(), MEASURED, 256) is None
-    assert seconds_per_pass(H200, CONFIG, PredictSettings(precision="fp32", kernels="fused"), 256) is None
-    deeper = PredictSettings(precision="bf16", kernels="fused", max_extra_seq=6000)
+    assert seconds_per_pass(H200, CONFIG, AlphaFold2Settings(precision="fp32", kernels="fused"), 256) is None
+    deeper = AlphaFold2Settings(precision="bf16", kernels="fused", max_extra_seq=6000)
     assert seconds_per_pass(H200, CONFIG, deeper, 256) is None
 
 

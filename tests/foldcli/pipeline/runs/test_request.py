@@ -13,8 +13,12 @@ from foldcli.logs import logger
 from foldcli.options.command import parse_python_values
 from foldcli.options.common import given_options
 from foldcli.pipeline.runs.prediction import fold_targets
-from foldcli.pipeline.runs.request import PredictionRequest
+from foldcli.pipeline.runs.request import KeptState, PredictionRequest
+from foldcli.pipeline.search.options import SearchOptions
+from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
 from foldcli.values import MAX_SEED
+from msa.alignments.filter_settings import AlignmentFilter
+from msa.engines.search_settings import SearchSettings
 
 FIXED = {"out": "o", "databases": ["db"]}
 
@@ -67,6 +71,9 @@ def test_python_values_give_the_request_of_the_command_line(
         ({"qid": True}, "--qid requires a value"),
         ({"params": "template", "dropout": True}, "--dropout: only networks have it"),
         ({"num_diffusion_samples": 5}, "--num-diffusion-samples: only all-atom networks have it"),
+        ({"params": "template", "num_diffusion_steps": 9}, "--num-diffusion-steps: only all-atom networks"),
+        ({"params": "openfold3", "save_pair_representations": True}, "--save-pair-representations: all-atom"),
+        ({"params": "openfold3", "cyclic": "A"}, "--cyclic: all-atom networks have no such option; write"),
         ({"fast": True, "num_iterations": 3}, "--fast is one iteration"),
     ],
 )
@@ -120,6 +127,7 @@ PREDICT = ["predict", "a.a3m", "-o", "o"]
          "--templates and --no-templates exclude each other"),
         (["cache-features", "q", "--random-seed", "3"],
          "--random-seed is for jobs of molecules (--params openfold3)"),
+        (["cache-features", "q", "--db", "a", "--db", "a"], "Invalid value for '--db': a is given twice."),
         (["cache-features", "q", "--params", "compact"],
          "--params: only all-atom networks have jobs of molecules; leave it out"),
         (["cache-features", "q.fasta"],
@@ -165,3 +173,10 @@ def test_bad_combinations_are_usage_errors(
     name = " ".join(arguments[:2] if arguments[0] in ("params", "db") else arguments[:1])
     assert f"foldcli {name} " in usage  # after the name of the program
     assert error.startswith(f"Error: {line}")
+
+
+def test_a_session_opens_its_database_once() -> None:
+    state, settings = KeptState(), AlignmentSettings(SearchSettings(), AlignmentFilter())
+    stage, description = state.open(SearchOptions(None, settings).with_database(), "cpu")
+    again = state.open(SearchOptions("missing", settings), "cpu")
+    assert again[0] is stage and again[1] == description

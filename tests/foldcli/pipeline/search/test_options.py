@@ -1,10 +1,10 @@
-"""Tests of the searches that a command line requests: the databases, their description, and what is kept."""
+"""Tests of the searches that a command line requests: the databases and their description."""
 
 from pathlib import Path
 
 import pytest
 
-from foldcli.pipeline.search.options import KeptState, SearchOptions
+from foldcli.pipeline.search.options import SearchOptions
 from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
 from foldcli.pipeline.targets.defaults import library_database
 from msa.alignments.filter_settings import AlignmentFilter
@@ -50,10 +50,3 @@ def test_a_dry_run_converts_no_database(databases: tuple[str, str], tmp_path: Pa
     assert SearchOptions(str(tmp_path / "first.fasta"), SETTINGS).open_existing("cpu") is None
     with pytest.raises(MissingError, match="no such"):
         SearchOptions(str(tmp_path / "missing"), SETTINGS).open_existing("cpu")
-
-
-def test_a_session_opens_its_database_once(databases: tuple[str, str]) -> None:
-    state = KeptState()
-    stage, description = state.open(SearchOptions(databases[0], SETTINGS), "cpu")
-    again = state.open(SearchOptions(databases[1], SETTINGS), "cpu")
-    assert again[0] is stage and again[1] == description

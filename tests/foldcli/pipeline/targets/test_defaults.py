@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from features.templates.library.settings import TemplateSettings
-from foldcli.families.settings import NetworkOptions, PredictSettings
+from foldcli.families.settings import AlphaFold2Settings, NetworkOptions
 from foldcli.params.parameters import TEMPLATE
 from foldcli.pipeline.targets.defaults import library_database, with_default_method
 from foldcli.pipeline.targets.settings import TemplateOptions
@@ -15,7 +15,7 @@ from model.checkpoints.network_folder import COMPACT
 from msa.database.database import TargetDatabase
 from tests.networks import tiny_network, write_packaged_network
 
-NETWORK = NetworkOptions(None, (1,), "auto", "cpu", None, None, "auto", PredictSettings())
+NETWORK = NetworkOptions(None, (1,), "auto", "cpu", None, None, "auto", AlphaFold2Settings())
 TEMPLATES = TemplateOptions(None, None, None, None, TemplateSettings())
 
 

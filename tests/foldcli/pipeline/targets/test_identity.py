@@ -3,9 +3,11 @@
 from dataclasses import replace
 from pathlib import Path
 
-from foldcli.families.settings import Job, PredictSettings
+from foldcli.families.all_atom import AllAtomSource
+from foldcli.families.settings import AlphaFold2Settings, Job
 from foldcli.fingerprints import fingerprint
 from foldcli.inputs.alignment_targets import AlignmentTarget
+from foldcli.params.openfold3 import AllAtomParameters
 from foldcli.params.parameters import ParameterSource
 from foldcli.pipeline.targets.alignment_request import AlignmentRequest
 from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
@@ -27,7 +29,7 @@ def test_fingerprint_of_an_alignment_never_changes() -> None:
 
 
 def test_fingerprint_of_a_prediction_never_changes(tmp_path: Path) -> None:
-    identities = TargetIdentities(SOURCES, PARAMETERS, PredictSettings(num_recycles=1), REQUEST)
+    identities = TargetIdentities(SOURCES, PARAMETERS, AlphaFold2Settings(num_recycles=1), REQUEST)
     assert fingerprint(identities.identity("q", QUERY)) == (
         "9e6291af0f2f9fac5e58eed5fa5acd3ea872d07508a2552a76842d50157156fa"
     )
@@ -44,7 +46,9 @@ def key_of(job: Job, target: str) -> str:
 
 
 def test_fingerprint_of_a_job_never_changes() -> None:
-    identities = TargetIdentities(SOURCES, PARAMETERS, PredictSettings(num_seeds=2, random_seed=7), REQUEST)
+    identities = TargetIdentities(
+        SOURCES, PARAMETERS, AlphaFold2Settings(num_seeds=2, random_seed=7), REQUEST
+    )
     first, second = identities.jobs(QUERY)
     assert (first.tag, second.tag) == tuple(f"alphafold2_ptm_model_3_seed_00{seed}" for seed in (7, 8))
     assert (
@@ -60,17 +64,28 @@ def test_seeds_of_a_job_file_are_run_unless_options_give_others() -> None:
         settings: [
             job.tag[-3:] for job in TargetIdentities(SOURCES, PARAMETERS, settings, REQUEST).jobs(query)
         ]
-        for settings in (PredictSettings(), PredictSettings(num_seeds=2), PredictSettings(random_seed=5))
+        for settings in (
+            AlphaFold2Settings(),
+            AlphaFold2Settings(num_seeds=2),
+            AlphaFold2Settings(random_seed=5),
+        )
     }
     assert list(tags.values()) == [["011", "003"], ["000", "001"], ["005"]]
 
 
 def test_seeds_and_ranking_are_not_part_of_a_targets_identity() -> None:
-    settings = (PredictSettings(), PredictSettings(num_seeds=3, random_seed=5, rank="ptm"))
+    settings = (AlphaFold2Settings(), AlphaFold2Settings(num_seeds=3, random_seed=5, rank="ptm"))
     identities = [
         TargetIdentities(SOURCES, PARAMETERS, each, REQUEST).identity("q", QUERY) for each in settings
     ]
     assert identities[0] == identities[1]
+
+
+def test_targets_are_sorted_by_sizes_that_their_own_family_guesses() -> None:
+    all_atom = AllAtomSource(AllAtomParameters("of3", "", Path("of3.safetensors")), 1)
+    both = TargetIdentities([all_atom, *SOURCES], [*PARAMETERS, *PARAMETERS], AlphaFold2Settings(), REQUEST)
+    assert both.approximate_size(QUERY) == len(QUERY.sequence)
+    assert replace(both, sources=[all_atom]).approximate_size(QUERY) == 0
 
 
 def test_number_of_threads_is_not_part_of_an_alignments_identity() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from features.complexes.pairing import PairingSettings
-from foldcli.families.settings import PredictSettings
+from foldcli.families.settings import AlphaFold2Settings
 from foldcli.inputs.shard import Shard
 from foldcli.logs import logger
 from foldcli.outputs.layout import LayoutName, TargetFiles
@@ -42,7 +42,9 @@ def description(folder: Path, sources: tuple[ParameterSource, ...], **settings: 
         folder, "default", Shard(), True, ReportSettings(False, False), relaxation=RelaxOptions(2)
     )
     pairing = PairingSettings(mode="unpaired_paired", strategy="complete")
-    return RunDescription(output, PredictSettings(**settings), sources, 3, True, pairing, "db of 9 sequences")
+    return RunDescription(
+        output, AlphaFold2Settings(**settings), sources, 3, True, pairing, "db of 9 sequences"
+    )
 
 
 def model(tag: str, plddt: float, **values: Any) -> ModelResult:
