@@ -133,7 +133,7 @@ def exit_code_of(error: BaseException) -> ExitCode:
         return error.code
     if isinstance(error, OptionError | click.UsageError):
         return ExitCode.USAGE
-    if _is_named(error, "msa.base.errors.MissingError", "model.errors.ParametersMissing"):
+    if _is_named(error, "msa.base.errors.MissingError"):
         return ExitCode.MISSING
     if isinstance(error, ModuleNotFoundError) and error.name in _EXTRAS:
         return ExitCode.MISSING

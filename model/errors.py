@@ -5,6 +5,8 @@ Like those in `msa.base.errors`, all can be pickled.
 
 import os
 
+from msa.base.errors import MissingError
+
 
 class ParametersError(ValueError):
     """An unusable parameter file. The message is `path: reason`.
@@ -22,20 +24,8 @@ class ParametersError(ValueError):
         return self.reason if self.path is None else f"{os.fspath(self.path)}: {self.reason}"
 
 
-class ParametersMissing(Exception):
-    """A required parameter file that does not exist.
-
-    Args:
-        reason: what is missing.
-        remedy: how to get it; may have several lines.
-    """
-
-    def __init__(self, reason: str, remedy: str) -> None:
-        self.reason, self.remedy = reason, remedy
-        super().__init__(reason, remedy)
-
-    def __str__(self) -> str:
-        return f"{self.reason}\n{self.remedy}"
+class ParametersMissing(MissingError):
+    """A required parameter file that does not exist."""
 
 
 class OutOfMemory(MemoryError):

@@ -26,6 +26,7 @@ from foldcli.process_state import keep_bytecode, make_cpu_products_reproducible,
 from foldcli.search_runs.folder import write_alignments
 from foldcli.search_runs.settings import SearchRun
 from msa.alignments.files import Alignment, read_alignment
+from msa.io.fasta import unique_names
 
 if TYPE_CHECKING:
     from foldcli.progress import Report
@@ -207,7 +208,8 @@ def _inputs(queries: Queries) -> Iterator[list[str]]:
             if name.split() != [name]:
                 raise ValueError(f"not the name of a target: {name!r}")
         with tempfile.TemporaryDirectory(prefix="foldcli-") as folder:
-            paths = [Path(folder, f"{name.replace('/', '_')}.fasta") for name in queries]
+            file_names = unique_names([name.replace("/", "_") for name in queries])
+            paths = [Path(folder, f"{file}.fasta") for file in file_names]
             for path, (name, sequence) in zip(paths, queries.items(), strict=True):
                 path.write_text(f">{name}\n{sequence}\n")
             yield list(map(str, paths))

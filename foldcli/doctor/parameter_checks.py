@@ -4,7 +4,7 @@ from foldcli.doctor.result import CheckContext, CheckResult, CheckStatus
 from foldcli.families.registry import find_family
 from foldcli.families.reporting import ParametersFinding
 from foldcli.params.openfold3 import OPENFOLD3
-from model.errors import ParametersError, ParametersMissing
+from model.errors import ParametersError
 from msa.base.errors import MissingError
 
 
@@ -15,7 +15,7 @@ def check_parameters(context: CheckContext) -> list[CheckResult]:
         findings = find_family(params).check_installed(params)
     except ParametersError as error:
         findings = [ParametersFinding(str(error), "Write or install the network again.", usable=False)]
-    except (ParametersMissing, MissingError) as error:
+    except MissingError as error:
         findings = [ParametersFinding(error.reason, error.remedy, usable=False)]
     return [_result("parameters", each) for each in findings]
 

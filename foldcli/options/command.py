@@ -36,7 +36,7 @@ PREDICTION_REPLACEMENTS = {
     "--relax-tolerance": _RELAX_SETTINGS,
     "--relax-stiffness": _RELAX_SETTINGS,
     "--relax-max-outer-iterations": _RELAX_SETTINGS,
-    "--af3-json": "no input of AlphaFold 3 is written; `foldcli search --format a3m` writes alignments.",
+    "--af3-json": "use `foldcli search --format af3`, which adds alignments to jobs.",
     "--user-agent": "no server is used: give a database with `foldcli fold --db`.",
     "--jobname-prefix": "names come from the headers or file names of the input.",
 }
@@ -54,7 +54,7 @@ SEARCH_REPLACEMENTS = {
     "--gpu-server": "use `foldcli serve` and `foldcli search --server`.",
     "--db-load-mode": "nothing to set: databases are mapped into memory.",
     "--prefilter-mode": "the filter is exact and has no modes.",
-    "--use-env": "there is one database; `foldcli createdb` joins several FASTA files.",
+    "--use-env": "give further databases with --db, which can be repeated.",
     "--use-templates": "use `foldcli fold`, which searches templates.",
     "-s": "the filter is exact, so there is no sensitivity to choose; --fast searches once.",
 }

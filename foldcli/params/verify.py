@@ -1,14 +1,11 @@
 """Checks of parameter files: keys, shapes and types against the network, and bytes against checksums."""
 
-import hashlib
-import json
 import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from math import prod
 from pathlib import Path
-from typing import Any
 
 from foldcli.params.archive import file_digests
 from foldcli.params.manifest import FileRecord, read_manifest
@@ -20,6 +17,7 @@ from model.checkpoints.alphafold2 import check_npz, expected_shapes
 from model.checkpoints.deepmind import foreign_bytes, parameter_errors
 from model.checkpoints.network_folder import read_weights_file
 from model.errors import ParametersError
+from msa.base.digests import json_sha256
 
 
 @dataclass(frozen=True)
@@ -104,16 +102,11 @@ def content_hash(source: ParameterSource) -> str:
         content = [manifest.sha256, asdict(manifest.config), asdict(manifest.inputs)]
         if manifest.plddt_shift:
             content.append({"plddt_shift": manifest.plddt_shift})
-        return _hash_of(content)
+        return json_sha256(content)
     if source.file is None:
         return source.config_name
     digest = check_npz(source.file, source.config)
-    return digest if source.architecture is None else _hash_of([digest, asdict(source.architecture)])
-
-
-def _hash_of(content: list[Any]) -> str:
-    """Return the SHA-256 (hex) of values that JSON can store."""
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+    return digest if source.architecture is None else json_sha256([digest, asdict(source.architecture)])
 
 
 def find_problem(file: Path, config: ModelConfig) -> str:

@@ -87,7 +87,7 @@ def select_kernels(name: str, device: torch.device | str = "cpu") -> Kernels:
         ModuleNotFoundError: GPU kernels are requested, but Triton is not installed.
     """
     if name != "fused" and name not in IMPLEMENTATIONS:
-        raise ValueError(f"unknown kernels {name!r}; expected 'auto', 'fused' or 'reference'")
+        raise ValueError(f"unknown kernels {name!r}; expected fused, {', '.join(IMPLEMENTATIONS)}")
     implementation = kernel_implementation(device) if name == "fused" else name
     module = partial(implementation_module, implementation=implementation, device=device)
     if implementation in ("triton", "hopper") and triton_installed():

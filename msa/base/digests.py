@@ -1,7 +1,9 @@
-"""Digests of files."""
+"""Digests of files and values."""
 
 import hashlib
+import json
 from pathlib import Path
+from typing import Any
 
 
 def file_sha256(path: Path) -> str:
@@ -12,3 +14,8 @@ def file_sha256(path: Path) -> str:
     """
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def json_sha256(value: Any) -> str:
+    """Return the SHA-256 (hex) of a value that JSON can store, whatever the order of its keys."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()

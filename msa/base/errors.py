@@ -42,6 +42,10 @@ class InputError(ValueError):
         return f"{':'.join(location)}: {self.reason}" if location else self.reason
 
 
+class DamagedDatabase(InputError):
+    """A database with files of wrong sizes, or one that was replaced after it had been opened."""
+
+
 class MissingError(Exception):
     """A required file, program or device that is missing.
 

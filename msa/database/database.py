@@ -13,7 +13,7 @@ import numpy as np
 
 from msa import alphabet
 from msa.base.atomic import errors_name
-from msa.base.errors import InputError, MissingError
+from msa.base.errors import DamagedDatabase, InputError, MissingError
 from msa.base.progress import Progress
 from msa.database.integrity import (
     check_clusters,
@@ -311,7 +311,9 @@ def _check_size(size: int, manifest: DatabaseManifest, folder: Path, name: str) 
     expected = manifest.files[name].bytes
     if size != expected:
         problem = "truncated" if size < expected else "too long"
-        raise InputError(f"damaged database: {problem}, {size} bytes instead of {expected}", folder / name)
+        raise DamagedDatabase(
+            f"damaged database: {problem}, {size} bytes instead of {expected}", folder / name
+        )
 
 
 def _map(folder: Path, name: str, manifest: DatabaseManifest) -> np.ndarray:

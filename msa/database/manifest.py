@@ -1,6 +1,5 @@
 """The manifest of a target database: counts, checksums and origin of the files in its folder."""
 
-import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from typing import Annotated, Any, Literal, NotRequired, TypedDict
 import msgspec
 
 from msa import alphabet
+from msa.base.digests import json_sha256
 from msa.base.errors import InputError, check_intact
 from msa.base.json_files import Count, read_json, to_record
 from msa.database.file_names import CLUSTERS as CLUSTERS
@@ -172,7 +172,7 @@ class DatabaseManifest(msgspec.Struct, frozen=True, omit_defaults=True):
             "pad_byte": alphabet.PAD,
         }
         content: dict[str, Any] = layout | msgspec.to_builtins(self)
-        return content | {_CHECKSUM: _content_sha256(content)}
+        return content | {_CHECKSUM: json_sha256(content)}
 
 
 def write_manifest(folder: Path, manifest: DatabaseManifest) -> None:
@@ -182,11 +182,6 @@ def write_manifest(folder: Path, manifest: DatabaseManifest) -> None:
         OSError: the file cannot be written.
     """
     (folder / MANIFEST).write_text(json.dumps(manifest.as_json(), indent=2) + "\n")
-
-
-def _content_sha256(content: dict[str, Any]) -> str:
-    """Return the SHA-256 of a manifest's content, which does not depend on white space or order."""
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def read_manifest(folder: Path) -> DatabaseManifest:
@@ -218,7 +213,7 @@ def read_manifest(folder: Path) -> DatabaseManifest:
         raise InputError("damaged manifest: unknown residue alphabet", path)
     # databases of earlier versions have no checksum
     expected = content.pop(_CHECKSUM, None)
-    if expected is not None and expected != _content_sha256(content):
+    if expected is not None and expected != json_sha256(content):
         raise InputError("damaged manifest: its content differs from its checksum", path)
     files: tuple[str, ...] = FILES
     if version == CLUSTERS_VERSION or "clusters" in content:

@@ -9,7 +9,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from msa.base.errors import InputError, MissingError
+from msa.base.errors import DamagedDatabase, InputError, MissingError
 from msa.base.services.pool import ServicePool
 from msa.database.database import TargetDatabase
 from msa.database.manifest import DatabaseManifest
@@ -74,12 +74,12 @@ def _call(request: tuple[Path, DatabaseManifest, Callable[..., R], tuple[Any, ..
     """Call a function of a database in a process of the pool.
 
     Raises:
-        InputError: the database was replaced.
+        DamagedDatabase: the database was replaced.
     """
     path, manifest, function, arguments = request
     database = _opened(path)
     if database.manifest != manifest:
-        raise InputError("was replaced after it had been opened", path)
+        raise DamagedDatabase("was replaced after it had been opened", path)
     return function(database, *arguments)
 
 

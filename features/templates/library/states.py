@@ -7,7 +7,6 @@ the network are Foldseek's as published in mini3di under the BSD licence, which 
 """
 
 import functools
-import hashlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -19,6 +18,7 @@ from features.templates.library.library import STATES, StructureLibrary
 from msa.alphabet import PAD
 from msa.base.atomic import atomic_write
 from msa.base.cpu_kernels.jit import kernel
+from msa.base.digests import json_sha256
 from msa.base.residues import ATOM37
 from msa.database.sequence_arrays import SequenceArrays
 
@@ -103,7 +103,7 @@ def library_states(library: StructureLibrary, cache: Path) -> SequenceArrays:
     """
     sequences, path = library.database.arrays, library.path / STATES
     if STATES not in library.manifest.parts:
-        key = hashlib.sha256(json.dumps(library.checksums, sort_keys=True).encode()).hexdigest()
+        key = json_sha256(library.checksums)
         path = cache / "states" / f"{key}.u8"
         if not path.is_file() or path.stat().st_size != len(sequences.residues):
             path.parent.mkdir(parents=True, exist_ok=True)

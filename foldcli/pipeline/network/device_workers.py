@@ -247,6 +247,8 @@ class DeviceWorker:
         self._prepare()
         wait([self._warm_up])
         with self._lock:
+            if not self._services and not self._terminated:
+                raise JobInterrupted(f"the worker of {self.detail} has ended because of another job")
             self._jobs += 1
             number, services = self._jobs, self._services
             started: dict[Future[Any], str] = {}
@@ -288,13 +290,15 @@ class DeviceWorker:
         is_last = number == self._jobs or isinstance(error, GpuLost)
         if ended and (replaced or not is_last):
             raise JobInterrupted(f"the worker of {device} has ended because of another job: {error}")
+        self._ends += ended
         if (len(services) > 1 or ended) and not replaced:
             # others still wait for a process that has failed
             self.close()
-            self._start()
+            self._services = []
+            if self.usable:
+                self._start()
         if not ended:
             raise error
-        self._ends += 1
         then = "it is started again" if self.usable else "it is not started again"
         logger.warning("the worker of %s has ended (%s); %s", self.detail, error, then)
         how = "lost its GPU" if isinstance(error, GpuLost) else "ended"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from foldcli.families.settings import NetworkOptions
 from foldcli.logs import logger
 from model.parallel.rank_assignment import RankAssignment
-from msa.base.hardware import available_cores
+from msa.base.hardware import available_cores, has_nvidia_hardware
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def sampling_processes(device: str, workers: int) -> int:
     One samples for the only GPU of a run; on a CPU, the process that predicts samples, too.
     """
     if not workers:
-        return 0 if device == "cpu" else 1
+        return int(device != "cpu" and has_nvidia_hardware())
     return workers * (2 if available_cores() >= 4 * workers else 1)
 
 

@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
 from threading import BoundedSemaphore, Condition, Lock
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from foldcli.errors import ends_run
 from foldcli.outputs.done import DoneRecord, StageCost
@@ -70,7 +70,7 @@ class ResultStage:
     on_failed: Callable[[TargetRun, BaseException], None]
     _targets: dict[str, _TargetProgress] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)
-    _num_running: int = 0
+    _running: "set[Future[Any]]" = field(default_factory=set)
     _stopped: bool = False
     _abandoned: bool = False
 
@@ -93,7 +93,7 @@ class ResultStage:
                 self.relaxation.pool.terminate()
         try:
             with self._idle:
-                self._idle.wait_for(lambda: self._num_running <= 0)
+                self._idle.wait_for(lambda: not self._running)
         except BaseException:
             # nothing may be written once the locks are released
             self._abandoned = True
@@ -115,14 +115,22 @@ class ResultStage:
                 if not self._abandoned:
                     on_done(future)
             finally:
-                with self._idle:
-                    self._num_running -= 1
-                    self._idle.notify_all()
+                self._forget(future)
 
-        # counted after the call: if an interrupt ends the pickling of its item, there is nothing to wait for
-        future.add_done_callback(finished)
+        try:
+            # before the callback, which a future that is done calls at once
+            with self._idle:
+                self._running.add(future)
+            future.add_done_callback(finished)
+        except BaseException:
+            # after an interrupt there may be no callback to wait for
+            self._forget(future)
+            raise
+
+    def _forget(self, future: "Future[Any]") -> None:
         with self._idle:
-            self._num_running += 1
+            self._running.discard(future)
+            self._idle.notify_all()
 
     def add_model(self, target: TargetRun, model: PredictedModel) -> None:
         """Queue the writing of a model; wait first while too many models are unwritten."""

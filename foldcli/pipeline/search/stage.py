@@ -3,8 +3,9 @@
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
-from foldcli.errors import ServerLost
+from foldcli.errors import ExitCode, ServerLost, exit_code_of
 from foldcli.inputs.complexes import Complex
 from foldcli.logs import logger
 from foldcli.pipeline.processes.background import map_in_threads
@@ -13,6 +14,7 @@ from foldcli.pipeline.search.protocols import AlignmentStore, Searcher
 from foldcli.pipeline.targets.alignment_request import AlignmentRequest
 from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
 from foldcli.progress import Progress, progress_bar
+from msa.base.errors import DamagedDatabase
 from msa.engines.engine import ProfileCallback
 from msa.io.fasta import FastaRecord
 
@@ -95,6 +97,9 @@ class SearchStage:
     ) -> Iterator[SearchResult]:
         """Search all queries and store their alignments; one failure does not stop the others.
 
+        After an error of several queries, each half of them is searched again, down to single queries. An
+        error of the database, the engine or a disk is that of all further queries.
+
         Arguments are those of `search`. By default, `make` makes a table and A3M for the store.
 
         Yields:
@@ -113,18 +118,34 @@ class SearchStage:
             return SearchResult(name, query)
 
         make = make or TextMaker(self.settings)
-        while queries:
-            searched = 0
+        # parts of the queries, the next one last
+        waiting = [queries]
+        while waiting:
+            part, searched = waiting.pop(), 0
             try:
-                found = self.search(queries, make, on_profile, progress)
+                found = self.search(part, make, on_profile, progress)
                 for result in map_in_threads(write, found, self.write_threads):
                     searched += 1
                     yield result
             except ServerLost:
                 raise
             except Exception as error:
-                name, query = queries[searched]
-                searched += 1
-                yield SearchResult(name, query, error)
-            # after an error the search continues with the next query
-            queries = queries[searched:]
+                rest = part[searched:]
+                if not rest:
+                    raise
+                if len(rest) > 1 and _may_be_of_one_query(error):
+                    # a search of several queries may fail before it yields those without an error
+                    half = (len(rest) + 1) // 2
+                    waiting += [rest[half:], rest[:half]]
+                    continue
+                if not _may_be_of_one_query(error):
+                    rest, waiting = [*rest, *chain(*reversed(waiting))], []
+                for name, query in rest:
+                    yield SearchResult(name, query, error)
+
+
+def _may_be_of_one_query(error: Exception) -> bool:
+    """Return False for an error that other queries would have too: of the database, the engine or a disk."""
+    if isinstance(error, DamagedDatabase | ChildProcessError):
+        return False
+    return exit_code_of(error) is not ExitCode.MISSING

@@ -177,8 +177,9 @@ class TargetLocks:
             # another process may have replaced the stale lock by its own since it was read; if so, restore it
             is_other = LockOwner.read(renamed) != owner
             if is_other:
-                with contextlib.suppress(FileExistsError):
-                    os.link(renamed, path)
+                # not as a hard link, which some file systems lack
+                with contextlib.suppress(FileExistsError), path.open("xb") as stream:
+                    stream.write(renamed.read_bytes())
             renamed.unlink()
         except FileNotFoundError:
             return True

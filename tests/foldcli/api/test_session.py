@@ -73,6 +73,12 @@ def test_names_with_white_space_are_refused() -> None:
         foldcli.Session().fold({"a b": GB1})
 
 
+def test_names_that_differ_in_unsafe_characters_are_different_targets(root: Path) -> None:
+    with foldcli.Session(root / "examples/demo.fasta", device="cpu", threads=1) as session:
+        found = session.search({"a/b": GB1, "a_b": UBIQUITIN, "a_b_2": GB1[1:]})
+    assert [alignment.query for alignment in found] == [GB1, UBIQUITIN, GB1[1:]]
+
+
 def test_options_that_exclude_each_other_are_refused() -> None:
     for options, message in (
         ({"rna_db": "rna"}, "--rna-db is for all-atom networks"),

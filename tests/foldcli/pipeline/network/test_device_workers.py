@@ -20,7 +20,7 @@ from foldcli.inputs.shard import Shard
 from foldcli.outputs.layout import TargetFiles
 from foldcli.params.parameters import TEMPLATE_COPY, FamilyName, find_parameters
 from foldcli.pipeline.network.device import NetworkMemory
-from foldcli.pipeline.network.device_workers import DeviceWorker, WorkerSettings
+from foldcli.pipeline.network.device_workers import DeviceWorker, JobInterrupted, WorkerSettings
 from foldcli.pipeline.network.job_runners import LocalRunner
 from foldcli.pipeline.network.predictor import Predictor
 from foldcli.pipeline.network.processes import predicts_in_workers, unused_devices
@@ -215,6 +215,24 @@ def test_worker_that_ends_loses_the_target_that_it_started_last(
         caplog.text.count("it is predicted again") == 1 and "slow_target: the worker of cpu:0" in caplog.text
     )
     assert caplog.text.count("it is started again") == 1
+
+
+def test_worker_that_ends_twice_is_not_started_again(caplog: pytest.LogCaptureFixture) -> None:
+    sources = find_parameters(tiny_parameters(), (3,), "auto")
+    predictor = TinyPredictor(sources, SETTINGS, CPU)
+    worker = DeviceWorker(tiny_workers(predictor, 1))
+
+    def start() -> None:
+        worker.start("killed", Job(sources[0], 0, "tag"), {}, lambda done, total: None)
+
+    for _ in range(2):
+        with pytest.raises(ChildProcessError, match="SIGKILL"):
+            start()
+    assert not worker.usable and not worker._services
+    assert caplog.text.count("it is started again") == caplog.text.count("it is not started again") == 1
+    with pytest.raises(JobInterrupted):
+        start()
+    worker.close()
 
 
 class HeldWorker:

@@ -61,11 +61,20 @@ def test_killed_process_is_replaced_for_the_next_call() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cores", "device", "workers", "expected"),
-    [(9, "cpu", 0, 0), (9, "cuda:0", 0, 1), (9, "cuda:0,1", 2, 4), (7, "cuda:0,1", 2, 2), (8, "cpu", 2, 4)],
+    ("cores", "device", "workers", "expected", "has_gpu"),
+    [
+        (9, "cpu", 0, 0, True),
+        (9, "auto", 0, 0, False),
+        (9, "auto", 0, 1, True),
+        (9, "cuda:0", 0, 1, True),
+        (9, "cuda:0,1", 2, 4, True),
+        (7, "cuda:0,1", 2, 2, True),
+        (8, "cpu", 2, 4, False),
+    ],
 )
 def test_number_of_processes(
-    cores: int, device: str, workers: int, expected: int, monkeypatch: pytest.MonkeyPatch
+    cores: int, device: str, workers: int, expected: int, has_gpu: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(processes, "available_cores", lambda: cores)
+    monkeypatch.setattr(processes, "has_nvidia_hardware", lambda: has_gpu)
     assert processes.sampling_processes(device, workers) == expected

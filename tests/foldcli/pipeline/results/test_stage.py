@@ -2,9 +2,12 @@
 
 import os
 import signal
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from threading import Thread, Timer
+from threading import Event, Thread, Timer
 from typing import Any
 
 import numpy as np
@@ -15,7 +18,7 @@ from foldcli.inputs.alignment_targets import AlignmentTarget
 from foldcli.outputs.done import DoneRecord, StageCost
 from foldcli.outputs.facts import Facts
 from foldcli.outputs.layout import TargetFiles
-from foldcli.outputs.model_files import ModelOrigin, ModelResult, PredictedModel, relaxed_path
+from foldcli.outputs.model_files import ModelOrigin, ModelResult, PredictedModel, relaxed_path, write_model
 from foldcli.outputs.target import TargetRun
 from foldcli.params.parameters import ParameterSource
 from foldcli.pipeline.processes.worker_pool import WorkerPool
@@ -117,6 +120,60 @@ def test_models_that_are_relaxed_already_are_not_relaxed_again(tmp_path: Path) -
     assert len(events.finished) == 1 and target.relax_failures == []
     assert "relax" not in [cost.stage for cost in target.costs]
     assert target.files.model_path("relaxed_pdb", 1, SECOND).read_text() == "relaxed before\n"
+
+
+class SlowFuture(Future[Any]):
+    """A future that is done, whose callers lose the processor after its callbacks."""
+
+    def add_done_callback(self, fn: Callable[[Future[Any]], object]) -> None:
+        """Call the function, and let other threads run."""
+        super().add_done_callback(fn)
+        time.sleep(0.1)
+
+
+class CallingPool(WorkerPool):
+    """A pool that calls functions at once, and tells when it is closed."""
+
+    def __init__(self, call: Callable[..., Any]) -> None:
+        super().__init__(1)
+        self.call, self.closed = call, Event()
+
+    def submit(self, function: Any, item: Any) -> "Future[Any]":
+        """Return a future that is done, or the one that the call returns."""
+        result = self.call(item)
+        if isinstance(result, Future):
+            return result
+        future = SlowFuture()
+        future.set_result(result)
+        return future
+
+    def close(self) -> None:
+        """Note the end."""
+        self.closed.set()
+
+
+def test_stage_waits_while_relaxations_that_are_done_at_once_are_queued(tmp_path: Path) -> None:
+    target, written, is_closed = target_of(tmp_path), {FIRST: Future(), SECOND: Future()}, []  # type: ignore[var-annotated]
+
+    def write(item: Any) -> Any:
+        return written[item.tag] if isinstance(item, PredictedModel) else None
+
+    def relax(task: Any) -> StageCost:
+        is_closed.append(pool.closed.is_set())
+        return StageCost("relax", 1.0, 1)
+
+    pool, relax_pool, events = CallingPool(write), CallingPool(relax), Events()
+    stage = replace(events.stage(), pool=pool, relaxation=RelaxStage(2, relax_pool, None))  # type: ignore[arg-type]
+    for tag in written:
+        stage.add_model(target, model_of(target, tag, 50.0))
+    stage.finish(target, PLAN)
+    end = Thread(target=stage.__exit__, args=(None, None, None))
+    end.start()
+    for future, model in zip(written.values(), [model_of(target, tag, 50.0) for tag in written], strict=True):
+        future.set_result(write_model(model))
+    end.join(30)
+    assert is_closed == [False, False] and pool.closed.is_set()
+    assert [name for name, _ in events.finished] == ["q"]
 
 
 class FailingModel:

@@ -1,6 +1,7 @@
 """Tests of the search of a target of `fold`: its files, and when it is searched again."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -12,19 +13,22 @@ from foldcli.outputs.layout import TargetFiles
 from foldcli.outputs.target import TargetRun
 from foldcli.pipeline.search.chain_search import ChainSearch
 from foldcli.pipeline.search.hit_texts import HitTexts
-from foldcli.pipeline.search.searcher import LocalSearcher
+from foldcli.pipeline.search.searcher import JoinedSearcher, LocalSearcher
 from foldcli.pipeline.search.stage import SearchStage
 from foldcli.pipeline.search.stores import CacheStore, ChainStore
 from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
 from foldcli.pipeline.targets.locks import TargetLocks
 from foldcli.pipeline.targets.order import FIRST_BATCH, LARGE_BATCH
 from msa.alignments.filter_settings import AlignmentFilter
+from msa.base.errors import MissingError
 from msa.cpu.engine import CpuEngine
 from msa.database.build import BuildSettings, build_database
 from msa.database.database import TargetDatabase
 from msa.engines.search_settings import SearchSettings
 from msa.io.compression import read_bytes
 from msa.io.fasta import FastaRecord
+from msa.profile.pssm import ProfileRecord
+from msa.search.families.family import initial_profile
 
 UBIQUITIN = "MQIFVKTLTGKTITLEVEPSDTIENVKAKIQDKEGIPPDQQRLIFAGKQLEDGRTLSDYNIQKESTLHLVLRLRGG"
 NEDD8 = "MLIKVKTLTGKEIEIDIEPTDKVERIKERVEEKEGIPPQQQRLIYSGKQMNDEKTAADYKILGGSVLHLVLALRGG"
@@ -125,6 +129,72 @@ def test_errors_of_writing_stay_with_their_queries(tmp_path: Path, write_threads
     queries = [(name, QUERY) for name in "abcd"]
     results = [(each.name, str(each.error)) for each in stage.run(queries, Store())]
     assert results == [("a", "None"), ("b", "full"), ("c", "None"), ("d", "None")]
+
+
+class Written(list[str]):
+    """A store that keeps the names of the queries."""
+
+    def is_finished(self, name: str, query: FastaRecord) -> bool:
+        """Return False."""
+        return False
+
+    def write(self, name: str, query: FastaRecord, texts: HitTexts) -> None:
+        """Add the name."""
+        self.append(name)
+
+
+@pytest.mark.parametrize("several_databases", [False, True])
+@pytest.mark.parametrize("write_threads", [0, 2])
+def test_error_before_the_first_result_stays_with_its_query(
+    tmp_path: Path, several_databases: bool, write_threads: int
+) -> None:
+    local = LocalSearcher(build(tmp_path, f">ubq\n{UBIQUITIN}\n"), CpuEngine())
+    searcher = JoinedSearcher([local, local]) if several_databases else local
+    settings = SearchSettings(profile_gap_open=3)
+    stage = SearchStage(
+        searcher, AlignmentSettings(settings, AlignmentFilter()), show_progress=False,
+        write_threads=write_threads,
+    )  # fmt: skip
+    profile = initial_profile(QUERY, settings).profile
+    families = {name: ProfileRecord(name, UBIQUITIN, profile, "p", of_family=True) for name in "cf"}
+    queries = [(name, families.get(name, replace(QUERY, header=name))) for name in "abcdefg"]
+    queries[4] = ("e", replace(QUERY, header="e", sequence="M"))
+    store = Written()
+    errors = {each.name: str(each.error) for each in stage.run(queries, store) if each.error is not None}
+    assert list(errors) == ["c", "e", "f"] and sorted(store) == ["a", "b", "d", "g"]
+    assert errors["c"] == errors["f"] and "statistics" in errors["c"]
+    assert "'e' has 1 residue" in errors["e"]
+
+
+class LostSearcher(RecordingSearcher):
+    """A searcher that loses its engine after the first hits."""
+
+    def search_many(self, queries: Sequence[FastaRecord], *arguments: Any) -> Iterator[Any]:
+        """Yield the first hits."""
+        yield next(super().search_many(queries, *arguments))
+        raise MissingError("the GPU was lost", "Restart.")
+
+
+def test_errors_of_engine_and_database_are_those_of_all_queries(tmp_path: Path) -> None:
+    database = build(tmp_path, f">ubq\n{UBIQUITIN}\n")
+    settings, queries = (
+        AlignmentSettings(SearchSettings(), AlignmentFilter()),
+        [(name, QUERY) for name in "abc"],
+    )
+
+    def errors(searcher: RecordingSearcher) -> list[str]:
+        results = list(SearchStage(searcher, settings, show_progress=False).run(queries, Written()))
+        assert [result.name for result in results] == ["a", "b", "c"]
+        assert searcher.__dict__["sizes"] == [3]
+        return [str(result.error).partition("\n")[0] for result in results]
+
+    assert errors(LostSearcher(database, CpuEngine())) == ["None", *["the GPU was lost"] * 2]
+    for path in database.path.iterdir():
+        if path.suffix != ".json":
+            with path.open("ab") as stream:
+                stream.write(b"x")
+    found = errors(RecordingSearcher(database, CpuEngine()))
+    assert len(set(found)) == 1 and "damaged database" in found[0]
 
 
 def test_chains_of_a_large_batch_are_searched_together(tmp_path: Path) -> None:

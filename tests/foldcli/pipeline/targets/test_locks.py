@@ -1,5 +1,6 @@
 """Tests of target locks: exclusion, release, and locks of processes that have ended."""
 
+import errno
 import json
 import os
 import subprocess
@@ -116,6 +117,29 @@ def test_damaged_lock_counts_as_held_until_it_is_stale(tmp_path: Path, content: 
     assert not locks.try_acquire(path)
     time.sleep(0.2)
     assert locks.try_acquire(path)
+
+
+class LateLocks(TargetLocks):
+    """Locks of a process that finds a lock stale just before another one replaces it."""
+
+    def _is_stale(self, path: Path, owner: LockOwner | None) -> bool:
+        path.write_text(json.dumps(vars(LockOwner.this_process())))
+        return True
+
+
+def test_lock_that_replaced_a_stale_one_is_restored_without_hard_links(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*paths: object) -> None:
+        raise OSError(errno.EOPNOTSUPP, "not supported")
+
+    monkeypatch.setattr(os, "link", refuse)
+    path = tmp_path / ".lock"
+    write_foreign_lock(path)
+    old = LockOwner.read(path)
+    assert not LateLocks(Event()).try_acquire(path)
+    assert LockOwner.read(path) not in (None, old)
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_waiting_ends_when_the_run_stops(tmp_path: Path) -> None:
