@@ -16,6 +16,7 @@ from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
 from foldcli.progress import Progress, progress_bar
 from msa.base.errors import DamagedDatabase
 from msa.engines.engine import ProfileCallback
+from msa.gpu.device.devices import AlignmentTooLarge
 from msa.io.fasta import FastaRecord
 
 
@@ -148,4 +149,4 @@ def _may_be_of_one_query(error: Exception) -> bool:
     """Return False for an error that other queries would have too: of the database, the engine or a disk."""
     if isinstance(error, DamagedDatabase | ChildProcessError):
         return False
-    return exit_code_of(error) is not ExitCode.MISSING
+    return isinstance(error, AlignmentTooLarge) or exit_code_of(error) is not ExitCode.MISSING

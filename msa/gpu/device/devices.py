@@ -37,6 +37,10 @@ class GpuUnavailable(MissingError):
         super().__init__(reason, remedy)
 
 
+class AlignmentTooLarge(GpuUnavailable):
+    """An alignment does not fit into the memory of the GPU, which other queries may use."""
+
+
 @dataclass(frozen=True)
 class Gpu:
     """A GPU that kernels can run on.

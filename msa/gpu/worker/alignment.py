@@ -14,7 +14,7 @@ from cuda.alignment.smith_waterman.plan import available_shapes
 from msa.base.errors import OutOfGpuMemory
 from msa.database.sequence_arrays import SequenceArrays
 from msa.gpu.device.database_stream import Chunk
-from msa.gpu.device.devices import GpuUnavailable
+from msa.gpu.device.devices import AlignmentTooLarge
 from msa.gpu.device.memory import Allocate, free_bytes, is_out_of_memory
 from msa.gpu.device.target_upload import TargetUploader
 from msa.gpu.worker.kernel_compiler import KernelCompiler
@@ -140,7 +140,7 @@ class BatchAligner:
                     raise
                 if max_pairs <= 1 and budget <= _MIN_INTERMEDIATE_BYTES:
                     requested = error.requested_bytes if isinstance(error, OutOfGpuMemory) else 0
-                    raise GpuUnavailable(
+                    raise AlignmentTooLarge(
                         f"{context.gpu_name} has no memory left for a single alignment: "
                         f"{requested} bytes are needed, {free_bytes()} are free"
                     ) from error

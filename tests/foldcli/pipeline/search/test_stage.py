@@ -25,6 +25,7 @@ from msa.cpu.engine import CpuEngine
 from msa.database.build import BuildSettings, build_database
 from msa.database.database import TargetDatabase
 from msa.engines.search_settings import SearchSettings
+from msa.gpu.device.devices import AlignmentTooLarge
 from msa.io.compression import read_bytes
 from msa.io.fasta import FastaRecord
 from msa.profile.pssm import ProfileRecord
@@ -173,6 +174,23 @@ class LostSearcher(RecordingSearcher):
         """Yield the first hits."""
         yield next(super().search_many(queries, *arguments))
         raise MissingError("the GPU was lost", "Restart.")
+
+
+class FullSearcher(RecordingSearcher):
+    """A searcher whose GPU has no memory for alignments of one query."""
+
+    def search_many(self, queries: Sequence[FastaRecord], *arguments: Any) -> Iterator[Any]:
+        """Yield hits unless there is this query."""
+        if any(query.header == "b" for query in queries):
+            raise AlignmentTooLarge("the GPU has no memory left for a single alignment")
+        yield from super().search_many(queries, *arguments)
+
+
+def test_an_alignment_that_does_not_fit_fails_its_query_alone(tmp_path: Path) -> None:
+    searcher = FullSearcher(build(tmp_path, f">ubq\n{UBIQUITIN}\n"), CpuEngine())
+    stage = SearchStage(searcher, AlignmentSettings(SearchSettings(), AlignmentFilter()), show_progress=False)
+    results = list(stage.run([(name, replace(QUERY, header=name)) for name in "abcd"], Written()))
+    assert [result.name for result in results if result.error is not None] == ["b"]
 
 
 def test_errors_of_engine_and_database_are_those_of_all_queries(tmp_path: Path) -> None:
