@@ -142,7 +142,7 @@ class AllAtomNetwork:
         # kernels are launched on the current device
         dropping = dropout(self.model, work.job.seed) if settings.dropout else nullcontext()
         with nullcontext() if self.device == "cpu" else torch.cuda.device(self.device), dropping:
-            return self.model.predict(
+            samples = self.model.predict(
                 inputs,
                 SeededDraws(work.job.seed),
                 cycles=cycles,
@@ -152,6 +152,10 @@ class AllAtomNetwork:
                 chunk_elements=chunk_elements,
                 samples_at_once=samples_at_once,
             )
+        error, self.model.graph_error = self.model.graph_error, ""
+        if error and (not isinstance(self.model, ParallelAlphaFold3) or self.model.group.rank == 0):
+            logger.warning("no CUDA graphs, so predictions are slower: %s", error.splitlines()[0])
+        return samples
 
 
 def load_network(path: Path, settings: AllAtomSettings, device: str) -> AllAtomNetwork:

@@ -109,6 +109,8 @@ class AlphaFold3(nn.Module):
         self.diffusion_module = DiffusionModule(config)
         self.aux_heads = ConfidenceHeads(config, operations)
         self.max_graphed_tokens = MAX_GRAPHED_TOKENS
+        # the error of a failed capture of a CUDA graph since it was last set to ""
+        self.graph_error = ""
         # whether the kernels of the diffusion module were loaded
         self._has_sampled = False
 
@@ -265,6 +267,14 @@ class AlphaFold3(nn.Module):
         def denoise(noisy: torch.Tensor, sigma: torch.Tensor) -> torch.Tensor:
             return torch.cat([module(inputs, conditions, part, sigma) for part in noisy.split(size)])
 
+        steps_as_graph: list[GraphedFunction] = []
+
+        def as_graph(step: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+            if graphs is not None:
+                return graphs(step, self._has_sampled)
+            steps_as_graph.append(GraphedFunction(step, self._has_sampled))
+            return steps_as_graph[0]
+
         # the second prediction needs no call before the capture
         graphed = size >= samples and len(trunk.single) <= self.max_graphed_tokens
         positions = sample_positions(
@@ -275,8 +285,9 @@ class AlphaFold3(nn.Module):
             samples=samples,
             steps=steps,
             progress=progress,
-            graphed=(lambda step: (graphs or GraphedFunction)(step, self._has_sampled)) if graphed else None,
+            graphed=as_graph if graphed else None,
         )
+        self.graph_error = next((step.error for step in steps_as_graph if step.error), self.graph_error)
         self._has_sampled = self._has_sampled or steps > 1
         return positions
 

@@ -11,7 +11,6 @@ A graph always uses the same memory: inputs are copied into its own tensors, and
 run the same kernels as normal calls, with bit-identical results.
 """
 
-import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -25,8 +24,6 @@ from torch import nn
 
 from cuda.fused.chunking import planned_budget
 from cuda.fused.weights import prepared_tensors, separate_cache
-
-logger = logging.getLogger(__name__)
 
 # for longer proteins the kernels run long enough to hide the launches
 MAX_GRAPH_RESIDUES = 512
@@ -159,15 +156,18 @@ class GraphedFunction:
     """A function of tensors of the same shapes, replayed as a CUDA graph from its second or first call on.
 
     The result is overwritten by the next call. On a CPU, and if the capture fails, the function is called
-    normally; a failed capture is logged.
+    normally.
 
     Args:
         function: launches the same kernels in each call, and never waits for the GPU.
         is_loaded: whether the kernels were loaded and the weights prepared before.
+
+    Attributes:
+        error: the error of the last failed capture, or an empty string.
     """
 
     def __init__(self, function: Callable[..., torch.Tensor], is_loaded: bool = False) -> None:
-        self._function, self._is_loaded = function, is_loaded
+        self._function, self._is_loaded, self.error = function, is_loaded, ""
         self._calls = 0
         self._graph: torch.cuda.CUDAGraph | None = None
         self._inputs: Tensors = ()
@@ -180,13 +180,11 @@ class GraphedFunction:
         if may_capture and all(x.is_cuda for x in tensors):
             try:
                 self._inputs = tuple(x.clone() for x in tensors)
-                # work of other libraries, such as NCCL, may not be in progress
-                torch.cuda.synchronize(tensors[0].device)
                 with capturing(tensors[0].device) as graph:
                     self._result = self._function(*self._inputs)
                 self._graph = graph
             except RuntimeError as error:
-                logger.warning("no CUDA graph of denoising steps, which are slower without: %s", error)
+                self.error = str(error) or type(error).__name__
         if self._graph is None or self._result is None:
             return self._function(*tensors)
         for buffer, tensor in zip(self._inputs, tensors, strict=True):

@@ -30,6 +30,8 @@ from model.parallel.communication import RankGroup
 from model.parallel.evoformer import MsaShard, start_outer_product_mean
 from model.parallel.pair import PairShard
 
+# free memory, in pair representations of all ranks, with which blocks may be graphs; a trunk needs a quarter
+PAIRS_FOR_GRAPHS = 20
 RESULTS, TOKENS, KEYS, ATOM_PAIRS = "results", "tokens", "keys of tokens", "atom pairs"
 
 
@@ -62,7 +64,7 @@ class ParallelAlphaFold3(AlphaFold3):
         for owner, name, sharded in divided:
             setattr(owner, name, sharded(getattr(owner, name), group))
         # too few blocks are called too few times
-        cast(Any, self.aux_heads.pairformer_embedding.pairformer_stack).graphs.enabled = False
+        cast(Any, self.aux_heads.pairformer_embedding.pairformer_stack).graphs_fit = False
 
     def own_rows(self, tokens: int) -> slice:
         """Return the rows of the pair representation that this rank has."""
@@ -85,11 +87,15 @@ class ParallelAlphaFold3(AlphaFold3):
         tokens, like = len(inputs.token_mask), self.linear_z.weight
         pair_bytes = tokens**2 * self.config.pair.channels * like.element_size()
         self.group.begin(tokens, scarce_memory=like.is_cuda and memory_is_scarce(pair_bytes))
+        free = torch.cuda.mem_get_info(like.device)[0] if like.is_cuda else sys.maxsize
+        stack = cast(ShardedPairformer, self.pairformer_stack)
+        stack.graphs_fit = self.group.least([free // pair_bytes])[0] >= PAIRS_FOR_GRAPHS
         try:
             return super().trunk(inputs, draws, cycles=cycles)
         finally:
+            self.graph_error = self.graph_error or stack.graphs.error
             # their memory is needed for samples, and was not planned for another prediction
-            cast(Any, self.pairformer_stack).graphs.release()
+            stack.graphs.release()
             self.group.release_cached_memory()
 
     @torch.inference_mode()
@@ -281,11 +287,12 @@ class ShardedPairformer(nn.Module):
 
     Attributes:
         graphs: the blocks.
+        graphs_fit: whether memory allows graphs; the same on all ranks.
     """
 
     def __init__(self, stack: Pairformer, group: RankGroup) -> None:
         super().__init__()
-        self.blocks, self.group, self.dtype = stack.blocks, group, stack.dtype
+        self.blocks, self.group, self.dtype, self.graphs_fit = stack.blocks, group, stack.dtype, True
         self.graphs = GraphedModules(
             [ShardedPairformerBlock(block, group) for block in cast(Iterable[PairformerBlock], self.blocks)],
             max_residues=sys.maxsize,
@@ -297,7 +304,7 @@ class ShardedPairformer(nn.Module):
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Update single [N, S] and this rank's rows of pair [n, N, C], which are overwritten."""
         tensors = single, pair, token_mask, pair_mask
-        if self.group.can_be_captured and self.graphs.enabled:
+        if self.graphs_fit and self.group.can_be_captured and self.graphs.enabled:
             single, pair = self.graphs(len(single), *tensors)
         else:
             for block in self.graphs.modules:

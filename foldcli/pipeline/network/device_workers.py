@@ -296,7 +296,11 @@ class DeviceWorker:
             self.close()
             self._services = []
             if self.usable:
-                self._start()
+                try:
+                    self._start()
+                except Exception:
+                    self._ends = _MAX_ENDS
+                    raise
         if not ended:
             raise error
         then = "it is started again" if self.usable else "it is not started again"

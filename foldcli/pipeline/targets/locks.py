@@ -177,9 +177,8 @@ class TargetLocks:
             # another process may have replaced the stale lock by its own since it was read; if so, restore it
             is_other = LockOwner.read(renamed) != owner
             if is_other:
-                # not as a hard link, which some file systems lack
-                with contextlib.suppress(FileExistsError), path.open("xb") as stream:
-                    stream.write(renamed.read_bytes())
+                with contextlib.suppress(FileExistsError):
+                    _restore(renamed, path)
             renamed.unlink()
         except FileNotFoundError:
             return True
@@ -197,3 +196,14 @@ class TargetLocks:
             self._seen[path] = state, time.monotonic()
             return False
         return time.monotonic() - since > self._stale_seconds
+
+
+def _restore(renamed: Path, path: Path) -> None:
+    """Copy a lock to its path, unless another is there; at once if the file system has hard links."""
+    try:
+        path.hardlink_to(renamed)
+    except FileExistsError:
+        raise
+    except OSError:
+        with path.open("xb") as stream:
+            stream.write(renamed.read_bytes())

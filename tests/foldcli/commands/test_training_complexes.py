@@ -63,7 +63,7 @@ def test_shards_give_the_same_samples(complexes: Path, structures: Path, tmp_pat
     codes = [make(structures, "-o", tmp_path, "--shard", f"{index}/2").returncode for index in (1, 2)]
     assert sorted(codes) == [0, 5]
     assert ComplexSet(tmp_path).names == NAMES
-    assert ComplexSet(tmp_path).places == ComplexSet(complexes).places
+    assert ComplexSet(tmp_path).chains_and_interfaces == ComplexSet(complexes).chains_and_interfaces
 
 
 def test_clusters_join_proteins(complexes: Path, structures: Path, tmp_path: Path) -> None:
@@ -73,7 +73,7 @@ def test_clusters_join_proteins(complexes: Path, structures: Path, tmp_path: Pat
     shutil.copytree(complexes, tmp_path / "out")
     assert make(structures, "-o", tmp_path / "out", "--clusters", table).returncode == 5
     own, joined = (
-        {place.cluster for place in ComplexSet(folder).places if len(place.chains) == 1}
+        {each.cluster for each in ComplexSet(folder).chains_and_interfaces if len(each.chains) == 1}
         for folder in (complexes, tmp_path / "out")
     )
     assert len(names) > 1

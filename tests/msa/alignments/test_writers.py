@@ -102,5 +102,4 @@ def test_documentation_lists_every_column(root: Path) -> None:
     text = (root / "docs/search.md").read_text()
     table = text[text.index("### Columns of m8") : text.index("### A3M and Stockholm")]
     names = re.findall(r"`(\w+)`", table)
-    assert sorted(names) == sorted(COLUMNS) and "first twelve, query to bits" in table
-    assert (len(DEFAULT_COLUMNS), DEFAULT_COLUMNS[0], DEFAULT_COLUMNS[-1]) == (12, "query", "bits")
+    assert sorted(names) == sorted(COLUMNS) and f"default is\n`{','.join(DEFAULT_COLUMNS)}`" in table
