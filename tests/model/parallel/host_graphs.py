@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from copy import deepcopy
 from typing import Any
 from unittest import mock
 
@@ -17,12 +18,14 @@ from model.alphafold2.modules.config import ModelConfig
 from model.alphafold2.recycling import RecyclingSettings, predict
 from model.alphafold3.config import AlphaFold3Config
 from model.alphafold3.inputs import AlphaFold3Inputs
+from model.alphafold3.sampling import SeededDraws
 from model.checkpoints.alphafold2 import build_network
 from model.layers import graphs
 from model.layers.graphs import GraphedModules
+from model.parallel.all_atom import ParallelAlphaFold3
 from model.parallel.communication import RankGroup
 from model.parallel.network import ParallelAlphaFold
-from tests.model.parallel.cases import predict_all_atom
+from tests.model.parallel.cases import all_atom_network, predict_all_atom
 from tests.model.parallel.host_driver import HostStream
 
 
@@ -163,3 +166,22 @@ def predict_all_atom_as_graphs(config: AlphaFold3Config, inputs: AlphaFold3Input
     with graphs_on_the_cpu():
         samples, trunk = predict_all_atom(config, inputs, 1, len(inputs.token_mask))
         return samples.positions, trunk.pair, HostGraph.replays
+
+
+def all_atom_graph_error(config: AlphaFold3Config, inputs: AlphaFold3Inputs) -> tuple[str, str]:
+    """Compute a trunk whose captures fail in one rank; return the error of both, and after a new trunk."""
+    network = ParallelAlphaFold3(deepcopy(all_atom_network(config)), RankGroup(), len(inputs.token_mask))
+    end = HostGraph.capture_end
+
+    def fail(graph: HostGraph) -> None:
+        end(graph)
+        # other ranks wait for the communication of blocks
+        if any(function.namespace == "c10d" for function, *_ in graph._operations):
+            raise RuntimeError("no graphs here")
+
+    with graphs_on_the_cpu():
+        with mock.patch.object(HostGraph, "capture_end", fail if network.group.rank == 1 else end):
+            network.trunk(inputs, SeededDraws(3), cycles=2)
+        failed, network.graph_error = network.graph_error, ""
+        network.trunk(inputs, SeededDraws(3), cycles=2)
+    return failed, network.graph_error

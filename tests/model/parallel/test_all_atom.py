@@ -14,7 +14,7 @@ from model.planning.alphafold3 import PredictionSize
 from tests.model.alphafold3.confidence_inputs import make_inputs
 from tests.model.alphafold3.parity_networks import network
 from tests.model.parallel import cases
-from tests.model.parallel.host_graphs import predict_all_atom_as_graphs
+from tests.model.parallel.host_graphs import all_atom_graph_error, predict_all_atom_as_graphs
 from tests.networks import tiny_all_atom
 from tests.rank_processes import RankProcesses
 
@@ -92,6 +92,12 @@ def test_graphs_with_communication_predict_the_same(ranks: RankProcesses) -> Non
         # two trunks of two cycles, the first of which may prepare weights
         assert replays >= 2 * 3
         assert torch.equal(positions, samples.positions) and torch.equal(pair, trunk.pair)
+
+
+def test_failed_captures_are_known_to_all_ranks(ranks: RankProcesses) -> None:
+    config, inputs = replace(tiny_all_atom(), pairformer_blocks=2), random_inputs(7, 4, masked=True)
+    answers = ranks.call(all_atom_graph_error, config, inputs)
+    assert answers == [("rank 1: no graphs here", "")] * len(answers)
 
 
 @pytest.mark.parametrize("samples", [1, 2, 5])
