@@ -39,7 +39,7 @@ _FILES: tuple[FileKind, ...] = ("alignment", "hits", "templates")
 
 
 class PreparedRecord(msgspec.Struct, frozen=True):
-    """What job.json has of a target's state; `used` are the values of each `UsedTemplate`."""
+    """The state of a target in job.json; `used` has the values of each `UsedTemplate`."""
 
     facts: Facts
     warnings: list[str]

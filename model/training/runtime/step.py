@@ -32,7 +32,7 @@ EAGER_CALLS = 2
 
 @dataclass(frozen=True)
 class StepPlan:
-    """What the passes of a step depend on, samples aside.
+    """The plan of a step: all that its passes depend on, except for the samples.
 
     Args:
         micro_batches: backward passes of each process.
