@@ -75,7 +75,7 @@ class AllAtomNetwork:
             build_predictions(structure, chain_numbers, copied(), settings.num_recycles, settings.extras)
         )
 
-    def warm_up(self, residues: int, wait: Callable[[], None]) -> None:
+    def warm_up(self, residues: int) -> None:
         """Do nothing: the network has no kernels to compile."""
 
     def shared(self, group: RankGroup, predict_together: Callable[..., Samples]) -> "AllAtomNetwork":

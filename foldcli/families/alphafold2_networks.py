@@ -135,12 +135,10 @@ class AlphaFold2Network:
             return prediction
         return refine(prediction)
 
-    def warm_up(self, residues: int, wait: Callable[[], None]) -> None:
-        """Run two passes on a made-up protein; see `foldcli.families.protocols.Network`."""
+    def warm_up(self, residues: int) -> None:
+        """Run a pass on a made-up protein; see `foldcli.families.protocols.Network`."""
         sample = warm_up_sample(residues, self.model.config.multimer is not None)
-        wait()
-        for _ in range(2):  # the second one captures and replays graphs
-            predict(self.model, sample, RecyclingSettings(0))
+        predict(self.model, sample, RecyclingSettings(0))
 
     def log_first_block(self) -> None:
         """Log once when the network's first block has finished, which shows a slow start."""

@@ -200,8 +200,8 @@ class Network(Protocol):
             OutOfMemory: the target does not fit into memory.
         """
 
-    def warm_up(self, residues: int, wait: Callable[[], None]) -> None:
-        """Prepare the GPU by passes on something made up of a size; `wait` waits for compiled kernels."""
+    def warm_up(self, residues: int) -> None:
+        """Prepare the GPU by a pass on something made up of a size."""
 
 
 class SharedNetwork(Network, Protocol):

@@ -124,5 +124,5 @@ class Copies:
         prediction = Prediction(structure, positions, sample.expected_lddt.astype(np.float64))
         return lambda: (prediction,)
 
-    def warm_up(self, residues: int, wait: Callable[[], None]) -> None:
+    def warm_up(self, residues: int) -> None:
         """Do nothing."""

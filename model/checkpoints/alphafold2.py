@@ -140,7 +140,7 @@ def build_network(
         key, block, half = parameter_key(name, config.multimer)
         if key not in tensors:
             key_dtype = dtype if name.startswith("evoformer.") else torch.float32
-            tensors[key] = torch.from_numpy(np.ascontiguousarray(arrays[key])).to(device, key_dtype)
+            tensors[key] = torch.from_numpy(np.ascontiguousarray(arrays[key])).to(device).to(key_dtype)
         value = tensors[key] if block is None else tensors[key][block]
         if half is not None:
             value = value.chunk(2, dim=-1)[half].clone(memory_format=torch.contiguous_format)

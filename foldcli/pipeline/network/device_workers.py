@@ -22,6 +22,7 @@ from foldcli.logs import logger
 from foldcli.pipeline.network.device import NetworkMemory, choose_device
 from foldcli.pipeline.network.job_runners import JobResult, LocalRunner
 from foldcli.pipeline.network.predictor import Predictor, RankPredictor
+from foldcli.pipeline.network.preloading import take_file
 from foldcli.pipeline.processes.background import run_in_background
 from foldcli.pipeline.processes.shared_arrays import load_arrays
 from foldcli.pipeline.processes.worker_pool import WORKER_OPTIONS
@@ -65,9 +66,10 @@ class WorkerSettings:
         torch.set_num_threads(self.threads)
         memory = self.memory()
         memory.limit()
+        arrays = take_file(self.sources[0])
         if self.assignment is None:
-            return Predictor(self.sources, self.predict, memory)
-        return RankPredictor(self.sources, self.predict, memory, self.join())
+            return Predictor(self.sources, self.predict, memory, arrays)
+        return RankPredictor(self.sources, self.predict, memory, self.join(), arrays)
 
     def memory(self) -> NetworkMemory:
         """Return the memory of the device."""
@@ -131,11 +133,9 @@ _worker = cache(_Worker)
 
 
 def _warm_up(settings: WorkerSettings) -> None:
-    """Load the network of the first job in a worker process, and begin to prepare its GPU."""
+    """Begin to load the network of the first job in a worker process, and to prepare its GPU."""
     predictor = _worker(settings).runner.predictor
-    source = predictor.sources[0]
-    predictor.network(source)
-    predictor.warm_up(source)
+    predictor.warm_up(predictor.sources[0])
 
 
 class GpuLost(Exception):

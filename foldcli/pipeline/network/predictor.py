@@ -65,6 +65,7 @@ class Predictor:
         self._arrays = {} if arrays is None else {sources[0]: arrays}
         self._networks: dict[Source, Network] = {} if networks is None else networks
         self._warm_up: Future[None] | None = None
+        self._has_jobs = False
 
     @property
     def family(self) -> AnyFamily:
@@ -100,9 +101,10 @@ class Predictor:
             self._arrays[following] = run_in_background(partial(read_file, following))
 
     def warm_up(self, source: Source) -> None:
-        """Begin to prepare a GPU for a network, in a thread; other calls, and those on a CPU, do nothing.
+        """Begin to load a network and to prepare a GPU for it, in a thread; other calls do nothing.
 
         The first passes of a process load kernels and prepare weights, which takes longer than the passes.
+        The first job does this itself if it need not wait for its features. On a CPU, nothing is prepared.
         Errors are ignored here; the first job reports them.
         """
         if self._warm_up is None and self.memory.device != "cpu":
@@ -116,10 +118,14 @@ class Predictor:
             logger.debug("the GPU was not warmed up: %s", error)
 
     def _run_passes(self, source: Source) -> None:
-        """Run passes of a network on a made-up target."""
+        """Run passes of a network on a made-up target, until there is a job."""
         network = self.network(source)
         log_time_since_start("the network is loaded")
-        network.warm_up(self.warm_up_residues, self.wait_for_kernels)
+        self.wait_for_kernels()
+        for _ in range(2):  # the second one captures and replays graphs
+            if self._has_jobs:
+                return
+            network.warm_up(self.warm_up_residues)
         log_time_since_start("the GPU is warmed up")
 
     def start(
@@ -130,6 +136,7 @@ class Predictor:
         Returns:
             A function that waits for the models and returns them; any thread may call it, once.
         """
+        self._has_jobs = True
         self.end_warm_up()
         network, family = self.network(job.source), family_of(job.source)
         self.wait_for_kernels()

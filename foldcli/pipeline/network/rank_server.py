@@ -21,6 +21,7 @@ from foldcli.fingerprints import fingerprint
 from foldcli.logs import logger
 from foldcli.pipeline.network.device import NetworkMemory, choose_rank_device, set_up_device
 from foldcli.pipeline.network.predictor import RankPredictor
+from foldcli.pipeline.network.preloading import take_file
 from foldcli.process_state import set_triton_cache_folder
 from foldcli.version import VERSION
 from model.errors import OutOfMemory, RankMismatch
@@ -96,7 +97,7 @@ def serve_rank(options: NetworkOptions, threads: int, assignment: RankAssignment
     except RankMismatch as error:
         logger.debug("%s", error)
         return ExitCode.MISSING
-    predictor = RankPredictor(sources, settings, memory, session.group)
+    predictor = RankPredictor(sources, settings, memory, session.group, take_file(sources[0]))
     with ending_all_on_failure(session):
         while (text := session.next_job()) is not None:
             job = RankJob(**json.loads(text))

@@ -4,11 +4,12 @@ Importing torch takes longer than everything else before the network's first blo
 files. While it is imported, `start` lets, in this order,
 
     processes compile the kernels that the cache lacks      `kernels`
-    a worker for each device import torch                   `device_workers`, if there are several devices
+    a worker for each device import torch, and do as below  `device_workers`, if there are several devices
     processes prepare the sampling of features              `prepare.sampling_process`
     the other ranks of this host import torch               `rank_processes`, with --gpus-per-target
     threads open the GPU and read the first network's file  `preloading`, if this process predicts
 
+This process loads the kernels that sample features only if it samples: numba would delay the import.
 The search process has been started before (`search.search_process`), and the GPU is warmed up afterwards
 (`Predictor.warm_up`).
 """
@@ -91,6 +92,8 @@ def start(
     if processes.sampling and any(family_of(source).samples_elsewhere for source in sources):
         sampling = SamplingProcesses(processes.sampling)
         sampling.start()
+    elif preload:
+        run_in_background(prepare_features)
     threads = processes.rank_threads
     rank_processes = None if threads is None else RankProcesses(options, threads, sources[0])
     arrays = start_preloading(options.device, sources[0]) if preload and not workers else None
@@ -102,9 +105,7 @@ def start(
 
 
 def _start_workers(devices: Sequence[str], source: Source) -> tuple[Service, ...]:
-    """Start a worker process for each device, and prepare this process to encode their features."""
-    if devices:
-        run_in_background(prepare_features)
+    """Start a worker process for each device."""
     return tuple(
         Service(CALLS, partial(start_worker, device, source), **WORKER_OPTIONS) for device in devices
     )

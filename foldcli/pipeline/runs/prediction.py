@@ -143,8 +143,9 @@ def _predict(
         kept: what a session keeps; None in a command.
     """
     families = request.family.needed_families(request.network, [target for _, target in targets])
-    are_finished = all(request.output.files(name).path("done").exists() for name, _ in targets)
-    has_work = not (request.dry_run or are_finished)
+    output = request.output
+    are_finished = all(output.files(name).path("done").exists() for name, _ in targets)
+    has_work = not request.dry_run and (output.overwrite or not are_finished)
     processes = Processes.choose(
         request.network, request.assignment, num_selected, request.threads, has_work, request.dry_run
     )

@@ -97,7 +97,7 @@ class ConstantNetwork:
         work.progress(1, 1)
         return lambda: tuple(_constant(work.sample, index) for index in range(SAMPLES))
 
-    def warm_up(self, residues: int, wait: Callable[[], None]) -> None:
+    def warm_up(self, residues: int) -> None:
         """Do nothing."""
 
 
