@@ -7,6 +7,7 @@ stream, not the CPU. A rank's own part of a result is copied on the current stre
 
 import socket
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -59,6 +60,25 @@ class Shards:
     def counts(self) -> list[int]:
         """The number of elements of all ranks."""
         return [part.stop - part.start for part in self.slices]
+
+
+def copy_part(target: torch.Tensor, source: torch.Tensor) -> None:
+    """Copy a part of a matrix [n, m, ...] to one of the same shape and dtype, 16 bytes at a time if possible.
+
+    A GPU copies strided tensors element by element, and those of 2 bytes at a third of its bandwidth.
+    """
+    with suppress(RuntimeError):  # sizes, strides or offsets are no multiples of 16 bytes
+        target, source = target.view(torch.complex128), source.view(torch.complex128)
+    target.copy_(source)
+
+
+def contiguous_part(part: torch.Tensor) -> torch.Tensor:
+    """Return a part of a matrix, or a contiguous copy; see `copy_part`."""
+    if part.is_contiguous():
+        return part
+    result = part.new_empty(part.shape)
+    copy_part(result, part)
+    return result
 
 
 def exchange_pieces(residues: int, ranks: int, max_pairs_at_once: int = MAX_PAIRS_AT_ONCE) -> int:
@@ -253,9 +273,10 @@ class RankGroup:
             [N, ...], contiguous.
         """
         result = x.new_empty(shards.total, *x.shape[1:])
-        result[shards.of(self.rank)] = x
-        sent, received = x.contiguous(), {rank: result[shards.of(rank)] for rank in self.others}
-        return self.transfer(dict.fromkeys(self.others, sent), received, kind).then(lambda _: result)
+        parts = {rank: result[shards.of(rank)] for rank in range(self.size)}
+        sent = parts.pop(self.rank)
+        copy_part(sent, x)
+        return self.transfer(dict.fromkeys(self.others, sent), parts, kind).then(lambda _: result)
 
     def gather_blocks(
         self, x: torch.Tensor, axis: int, shards: Shards, kind: str
@@ -265,7 +286,7 @@ class RankGroup:
         Returns:
             The shards of all other ranks.
         """
-        shape, x = list(x.shape), x.contiguous()
+        shape, x = list(x.shape), contiguous_part(x)
         received = {}
         for rank in self.others:
             shape[axis] = shards.counts[rank]
@@ -294,10 +315,10 @@ class RankGroup:
         own_rows = row_shards.piece_of(self.rank, *piece)
         start = row_shards.of(self.rank).start
         source = rows[own_rows.start - start : own_rows.stop - start]
-        sent = {rank: source[:, column_shards.of(rank)].contiguous() for rank in self.others}
+        sent = {rank: contiguous_part(source[:, column_shards.of(rank)]) for rank in self.others}
         received = {rank: columns[row_shards.piece_of(rank, *piece)] for rank in self.others}
         pending = self.transfer(sent, received, kind)
-        columns[own_rows] = source[:, column_shards.of(self.rank)]
+        copy_part(columns[own_rows], source[:, column_shards.of(self.rank)])
         return pending
 
     def to_rows(
@@ -326,11 +347,11 @@ class RankGroup:
         sent = {rank: columns[row_shards.of(rank)] for rank in self.others}
         received = {rank: columns.new_empty(count, column_shards.counts[rank], *rest) for rank in self.others}
         pending = self.transfer(sent, received, kind)
-        result[:, column_shards.of(self.rank)] = columns[own_rows]
+        copy_part(result[:, column_shards.of(self.rank)], columns[own_rows])
 
         def join(_: None) -> torch.Tensor:
             for rank, x in received.items():
-                result[:, column_shards.of(rank)] = x
+                copy_part(result[:, column_shards.of(rank)], x)
             return result
 
         return pending.then(join)
