@@ -122,9 +122,8 @@ class RankGroup:
 
     All ranks must call the same methods in the same order, with matching shapes.
 
-    The fewer pairs of residues a rank has, the more its speed depends on the number of launches. With few
-    pairs, each result is exchanged at once by NCCL, whose transfers CUDA graphs can contain; with many, in
-    pieces that overlap with computation, by copy engines if possible.
+    Copy engines transfer if possible, otherwise NCCL. With few pairs of residues, each result is exchanged at
+    once; with many, in pieces that overlap with computation.
 
     Args:
         process_group: a group of torch.distributed; None is the default one.
@@ -136,8 +135,7 @@ class RankGroup:
         others: all other ranks.
         operations: number of operations that this rank has started, which shows its progress.
         copies: transfers by the GPUs' copy engines, or None if they are not possible.
-        pieces: number of pieces in which the current prediction exchanges a result; several are copied, if
-            possible, and one is sent by NCCL.
+        pieces: number of pieces in which the current prediction exchanges a result.
     """
 
     def __init__(
@@ -161,7 +159,7 @@ class RankGroup:
     @property
     def can_be_captured(self) -> bool:
         """True if blocks with their communication shall be replayed as CUDA graphs, on GPUs."""
-        return self.pieces == 1
+        return self.pieces == 1 and not self._scarce_memory
 
     def open_copies(self, device: torch.device) -> str:
         """Prepare to transfer tensors by the GPUs' copy engines; all ranks call this at the same time.
@@ -199,7 +197,10 @@ class RankGroup:
     def first_error(self, error: str) -> str:
         """Return the first error of a rank, or an empty string; all ranks call this at the same time."""
         errors = self._gather_objects(error)
-        return next((f"rank {rank}: {text}" for rank, text in enumerate(errors) if text), "")
+        first = next((f"rank {rank}: {text}" for rank, text in enumerate(errors) if text), "")
+        if first and self.copies is not None:
+            self.copies.align()
+        return first
 
     def least(self, values: Sequence[int]) -> list[int]:
         """Return the least of the numbers of all ranks, each for itself; all call this at the same time."""
@@ -240,7 +241,7 @@ class RankGroup:
         tensors = [*sent.values(), *received.values()]
         on_gpu = any(x.is_cuda for x in tensors)
         received_bytes = sum(x.nbytes for x in received.values())
-        if self.copies is not None and self.pieces > 1 and on_gpu:
+        if self.copies is not None and on_gpu:
             wait_for_copies = self.copies.start(sent, received)
 
             def wait_and_keep(tensors: list[torch.Tensor] = tensors) -> None:
