@@ -122,8 +122,9 @@ class RankGroup:
 
     All ranks must call the same methods in the same order, with matching shapes.
 
-    Copy engines transfer if possible, otherwise NCCL. With few pairs of residues, each result is exchanged at
-    once; with many, in pieces that overlap with computation.
+    With few pairs of residues, each result is exchanged at once, and blocks are replayed as CUDA graphs; with
+    many, results are exchanged in pieces that overlap with computation. If possible, copy engines transfer
+    these pieces, and everything inside graphs; otherwise NCCL does.
 
     Args:
         process_group: a group of torch.distributed; None is the default one.
@@ -241,8 +242,9 @@ class RankGroup:
         tensors = [*sent.values(), *received.values()]
         on_gpu = any(x.is_cuda for x in tensors)
         received_bytes = sum(x.nbytes for x in received.values())
-        if self.copies is not None and on_gpu:
-            wait_for_copies = self.copies.start(sent, received)
+        copies = self.copies if on_gpu else None
+        if copies is not None and (self.pieces > 1 or torch.cuda.is_current_stream_capturing()):
+            wait_for_copies = copies.start(sent, received)
 
             def wait_and_keep(tensors: list[torch.Tensor] = tensors) -> None:
                 wait_for_copies()
