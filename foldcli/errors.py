@@ -79,12 +79,8 @@ class SomeTargetsFailed(Exception):
     results: Sequence[Any] = ()
 
 
-class NotRelaxed(SomeTargetsFailed):
-    """The failure to relax some models of a target, which is finished with their unrelaxed structures."""
-
-
-class NotReported(SomeTargetsFailed):
-    """The failure to make the report of a target, which is finished without it."""
+class IncompleteTarget(SomeTargetsFailed):
+    """The failure to relax models of a target or to make its report; it is finished without them."""
 
 
 class TargetFailed(Exception):

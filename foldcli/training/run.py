@@ -5,6 +5,7 @@ import fcntl
 import hashlib
 import io
 import json
+import logging
 import os
 import signal
 import time
@@ -84,6 +85,9 @@ def train(options: TrainingOptions) -> int | None:
     Raises:
         OptionError: the configuration or an option is wrong.
     """
+    if int(os.environ.get("RANK", "0")):
+        # the first of the processes that torchrun has started tells what all of them do
+        logger.setLevel(logging.ERROR)
     given = [_option(name) for name in _INSTEAD if _is_given(options, name)]
     if len(given) > 1:
         raise OptionError(f"{given[0]} excludes {given[1]}.")
@@ -151,8 +155,7 @@ def _chain_run(settings: TrainingSettings, options: TrainingOptions) -> OpenRun 
 
     def open_run(processes: TrainingProcesses) -> Trainer[Any]:
         def on_compilation(residues: int) -> None:
-            if processes.rank == 0:
-                logger.info("compiling the network for %d residues, which may take minutes", residues)
+            logger.info("compiling the network for %d residues, which may take minutes", residues)
 
         task = ChainTask(settings, chains, split, processes, on_compilation)
         return Trainer(task, run, processes, options.resume)
@@ -191,18 +194,16 @@ def _run(name: str, open_run: OpenRun, options: TrainingOptions, run: Path) -> i
                     logger.info("%s: removed %d lines after step %d", run / METRICS, lines, step)
             stop = _StopSignals(trainer)
             on_stop_signals_in_thread(stop)
-            if processes.rank == 0:
-                logger.info(
-                    "%s: %.1f million parameters, %d process(es) on %s, step %d of %d",
-                    name,
-                    trainer.flat.num_parameters / 1e6,
-                    processes.count,
-                    device,
-                    trainer.progress.step,
-                    trainer.settings.total_steps,
-                )
-            reports = trainer.train(max_seconds=options.max_seconds, max_steps=options.max_steps)
-            _log(reports, quiet=processes.rank > 0)
+            logger.info(
+                "%s: %.1f million parameters, %d process(es) on %s, step %d of %d",
+                name,
+                trainer.flat.num_parameters / 1e6,
+                processes.count,
+                device,
+                trainer.progress.step,
+                trainer.settings.total_steps,
+            )
+            _log(trainer.train(max_seconds=options.max_seconds, max_steps=options.max_steps))
     finally:
         processes.close()
     if stop.exit_code is not None:
@@ -280,8 +281,7 @@ class _StopSignals:
         self._trainer.request_stop()
         if is_interrupt and self._interrupted is None:
             self._interrupted = now
-            if self._trainer.processes.rank == 0:
-                logger.info("stopping after this step; Ctrl-C again stops at once")
+            logger.info("stopping after this step; Ctrl-C again stops at once")
 
 
 def _prepare(folder: Path, prepared: Path | None) -> ChainSet:
@@ -296,11 +296,9 @@ def _prepare(folder: Path, prepared: Path | None) -> ChainSet:
     return chains
 
 
-def _log(reports: Iterator[StepReport], quiet: bool) -> None:
-    """Log validations, skipped steps, and every _LOG_EVERY-th step, unless `quiet`."""
+def _log(reports: Iterator[StepReport]) -> None:
+    """Log validations, skipped steps, and every _LOG_EVERY-th step."""
     for report in reports:
-        if quiet:
-            continue
         if report.validation:
             for name, scores in report.validation.items():
                 text = "  ".join(f"{key} {value:.3f}" for key, value in scores.items())
