@@ -31,7 +31,7 @@ from model.training.alphafold2.task import ChainTask
 from model.training.data.data import FORMAT_VERSION, ChainSet, read_split
 from model.training.data.prepare import SOURCES, prepare
 from model.training.packaging import package_network
-from model.training.runtime.checkpoint import CARRIED_FOLDER, averaged_arrays, stored_progress
+from model.training.runtime.checkpoint import CARRIED_FOLDER, read_average, stored_progress
 from model.training.runtime.processes import TrainingProcesses
 from model.training.runtime.settings import TrainingRunSettings, TrainingSettings
 from model.training.runtime.trainer import METRICS, StepReport, Trainer, drop_metrics_after
@@ -53,6 +53,8 @@ _SETTINGS = "settings.json"
 _WITHOUT_EFFECT = ("workers", "checkpoint_every", "validate_every", "training_data", "licence")
 # options without effect on the training of all-atom networks
 _OF_CHAINS = ("prepared", "unpack_only", "export", "scores", "workers")
+# options that do something else than training
+_INSTEAD = ("unpack_only", "export", "package")
 
 
 @dataclass(frozen=True)
@@ -86,21 +88,34 @@ def train(options: TrainingOptions) -> int | None:
     if int(os.environ.get("RANK", "0")):
         # the first of the processes that torchrun has started tells what all of them do
         logger.setLevel(logging.ERROR)
+    given = [_option(name) for name in _INSTEAD if _is_given(options, name)]
+    if len(given) > 1:
+        raise OptionError(f"{given[0]} excludes {given[1]}.")
+    if options.scores and options.package is None:
+        raise OptionError("--scores requires --package.")
     try:
         settings = read_run_settings(options.config)
     except ConfigError as error:
         raise OptionError(str(error)) from error
     if isinstance(settings, AllAtomRunSettings):
         for name in _OF_CHAINS:
-            if getattr(options, name):
-                option = "--" + name.replace("_", "-")
-                raise OptionError(f"{option} does not apply to all-atom networks.")
+            if _is_given(options, name):
+                raise OptionError(f"{_option(name)} does not apply to all-atom networks.")
         open_run = _all_atom_run(settings, options)
     else:
         open_run = _chain_run(settings, options)
     if open_run is None or options.run is None:
         return None
     return _run(settings.network.name, open_run, options, options.run)
+
+
+def _is_given(options: TrainingOptions, name: str) -> bool:
+    value = getattr(options, name)
+    return value is not None and value is not False and value != ()
+
+
+def _option(name: str) -> str:
+    return "--" + name.replace("_", "-")
 
 
 def _all_atom_run(settings: AllAtomRunSettings, options: TrainingOptions) -> OpenRun | None:
@@ -305,7 +320,7 @@ def _log(reports: Iterator[StepReport]) -> None:
 
 def _export(run: Path, path: Path) -> None:
     """Write the averaged network of a run as a parameter file."""
-    arrays = averaged_arrays(run / CARRIED_FOLDER)
+    _, arrays = read_average(run / CARRIED_FOLDER)
     buffer = io.BytesIO()
     np.savez(buffer, **arrays)  # type: ignore[arg-type]
     with atomic_write(path, "wb") as stream:

@@ -148,6 +148,25 @@ def test_second_process_in_the_folder_of_a_run_is_refused(data: Path, tmp_path: 
     assert not list(run.iterdir())
 
 
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (["--unpack-only", "--export", "a.npz"], "--unpack-only excludes --export"),
+        (["--unpack-only", "--package", "a"], "--unpack-only excludes --package"),
+        (["--export", "a.npz", "--package", "a"], "--export excludes --package"),
+        (["--scores", "tiny.yaml"], "--scores requires --package"),
+    ],
+)
+def test_options_that_would_be_ignored_are_refused(
+    tmp_path: Path, options: list[str], reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("tiny.yaml").write_text(CONFIG)
+    result = CliRunner().invoke(command, ["tiny.yaml", "-o", "run", *options])
+    assert (result.exit_code, sorted(os.listdir())) == (2, ["tiny.yaml"])
+    assert reason in result.output
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("stop_signals_restored")
 def test_run_is_continued_and_exported(data: Path, tmp_path: Path) -> None:
