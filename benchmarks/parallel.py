@@ -14,8 +14,8 @@ parameters and features, and prints
 - for each kind of communication, per block of the Evoformer stack: received MB and exposed ms of rank 0, the
   time that its computation waited. Communication outside of the stack is counted, too.
 
---transfers says how several ranks exchange results: "default", as the commands do; "graphs", at once by NCCL,
-in CUDA graphs; "at-once", without them; "copies", in pieces by copy engines. --launching pinned pins each
+--transfers says how several ranks exchange results: "default", as the commands do; "graphs", at once, in CUDA
+graphs; "at-once", without graphs, by NCCL; "copies", in pieces by copy engines. --launching pinned pins each
 process to one core, beside a process that is always busy. --tokens measures whole predictions of the all-atom
 network (on a GPU 4 cycles, 200 steps, 5 samples): "pass" means such a prediction, and blocks are those of the
 pairformer. Another prediction, which waits for the GPU after each phase, gives the seconds of each phase, and
@@ -39,6 +39,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -310,8 +311,11 @@ def measure_network(
         torch.cuda.reset_peak_memory_stats()
     tensors = feature_tensors(features, 0, device)
 
+    with torch.inference_mode():
+        first = network.initial_state(tensors)
+
     def run_pass() -> tuple[float, float, np.ndarray]:
-        previous = network.initial_state(tensors)
+        previous = deepcopy(first)
         if on_gpu:
             torch.cuda.synchronize()
         start = time.perf_counter()

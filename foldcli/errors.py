@@ -79,12 +79,8 @@ class SomeTargetsFailed(Exception):
     results: Sequence[Any] = ()
 
 
-class NotRelaxed(SomeTargetsFailed):
-    """The failure to relax some models of a target, which is finished with their unrelaxed structures."""
-
-
-class NotReported(SomeTargetsFailed):
-    """The failure to make the report of a target, which is finished without it."""
+class IncompleteTarget(SomeTargetsFailed):
+    """The failure to relax models of a target or to make its report; it is finished without them."""
 
 
 class TargetFailed(Exception):
@@ -168,6 +164,13 @@ def is_bug(error: BaseException) -> bool:
     return exit_code_of(error) is ExitCode.UNEXPECTED
 
 
+def _interruption(error: BaseException | None) -> BaseException | None:
+    """Return the exception of a signal that became another error, as in the body of an imported class."""
+    while error is not None and not isinstance(error, KeyboardInterrupt | Terminated):
+        error = error.__cause__ or error.__context__
+    return error
+
+
 def log_bug(error: BaseException) -> None:
     """Log the traceback of an error if it is a bug; see `is_bug`."""
     if is_bug(error):
@@ -225,7 +228,9 @@ def run_with_exit_codes(command: click.Command) -> int:
         return error.code
     except (Exception, KeyboardInterrupt, Terminated) as raised:
         # for click, the end of a file is an interruption, even that of a module's truncated bytecode
-        failure = raised.__cause__ if isinstance(raised.__cause__, EOFError) else raised
+        failure: BaseException = raised.__cause__ if isinstance(raised.__cause__, EOFError) else raised
+        if is_bug(failure):
+            failure = _interruption(failure) or failure
         code = exit_code_of(failure)
         if is_bug(failure):
             traceback.print_exc()

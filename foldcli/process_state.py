@@ -11,15 +11,15 @@ import json
 import logging
 import os
 import resource
+import select
 import signal
 import sys
-import time
+import threading
 import warnings
 from _thread import start_new_thread
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from threading import Thread
 from types import FrameType
 from typing import NoReturn
 
@@ -35,8 +35,10 @@ SignalHandler = Callable[[int, FrameType | None], None]
 # offset of the address in siginfo_t, on 64-bit Linux
 _ADDRESS_OFFSET = 16
 _SA_SIGINFO = 4
-# until a destructor that lost a signal has ended
-_REPEAT_SECONDS = 0.01
+# until a signal that did not interrupt the main thread is sent again
+_REPEAT_SECONDS = 0.5
+# written to the pipe of signals when a handler runs
+_HANDLED = b"\0"
 
 ONE_THREAD = dict.fromkeys(
     ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1"
@@ -132,42 +134,61 @@ def raise_on_stop_signals() -> None:
     jobs (`&`): a user who sends it wants to end the run. SIGHUP stays ignored under `nohup`.
     """
 
-    def terminate(number: int, frame: FrameType | None) -> None:
-        raise Terminated
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt if number == signal.SIGINT else Terminated
 
-    _handle_termination(terminate)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    _repeat_lost_stop_signals()
+    on_stop_signals(stop)
 
 
-def _handle_termination(handler: SignalHandler) -> None:
-    """Call a handler on the signals that end a run, but not on SIGHUP if it is ignored, as under `nohup`."""
-    for number in TERMINATION_SIGNALS:
-        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
-            signal.signal(number, handler)
+def on_stop_signals(handler: SignalHandler) -> None:
+    """Call a handler on SIGINT and the signals that end a run, instead of the previous handler.
 
-
-def _repeat_lost_stop_signals() -> None:
-    """Send a stop signal again if Python could not raise the exception of its handler.
-
-    That is so in destructors and callbacks of weak references, for example at the end of an import. Python
-    would print a traceback and go on.
+    A signal is sent again until it interrupts the main thread. Python would lose it if it arrived just before
+    that thread waits for a lock, or in a destructor or a callback of a weak reference, as at the end of an
+    import.
     """
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        os.write(writing, _HANDLED)
+        handler(number, frame)
+
+    _handle_stop_signals(handle)
+    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
     report = sys.unraisablehook
 
-    def repeat(number: int) -> None:
-        time.sleep(_REPEAT_SECONDS)
-        os.kill(os.getpid(), number)
-
     def report_or_repeat(lost: "sys.UnraisableHookArgs") -> None:
-        if issubclass(lost.exc_type, KeyboardInterrupt):
-            start_new_thread(repeat, (signal.SIGINT,))
-        elif issubclass(lost.exc_type, Terminated):
-            start_new_thread(repeat, (signal.SIGTERM,))
+        if issubclass(lost.exc_type, KeyboardInterrupt | Terminated):
+            is_interrupt = issubclass(lost.exc_type, KeyboardInterrupt)
+            os.write(writing, bytes([signal.SIGINT if is_interrupt else signal.SIGTERM]))
         else:
             report(lost)
 
     sys.unraisablehook = report_or_repeat
+    # unlike a `Thread`, this one does not change the way in which the process exits
+    start_new_thread(_repeat_unhandled, (reading, handle))
+
+
+def _repeat_unhandled(reading: int, handler: SignalHandler) -> None:
+    """Send each signal whose number arrives in a pipe again until the handler has run; never returns."""
+    unhandled = 0
+    while True:
+        if unhandled and not select.select([reading], [], [], _REPEAT_SECONDS)[0]:
+            if signal.getsignal(unhandled) is handler:
+                signal.pthread_kill(threading.main_thread().ident or 0, unhandled)
+            unhandled = 0
+            continue
+        (number,) = os.read(reading, 1)
+        if number in (*_HANDLED, signal.SIGINT, *TERMINATION_SIGNALS):
+            unhandled = number
+
+
+def _handle_stop_signals(handler: SignalHandler) -> None:
+    """Set the handler of SIGINT and the signals that end a run, but SIGHUP stays ignored under `nohup`."""
+    for number in (signal.SIGINT, *TERMINATION_SIGNALS):
+        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, handler)
 
 
 def exit_on_bus_error() -> None:
@@ -206,12 +227,6 @@ def _mapped_file(address: int) -> str | None:
     return None
 
 
-def on_stop_signals(handler: SignalHandler) -> None:
-    """Call a handler on SIGINT and the signals that end a run, instead of the previous handler."""
-    signal.signal(signal.SIGINT, handler)
-    _handle_termination(handler)
-
-
 def on_stop_signals_in_thread(handler: Callable[[int], None]) -> None:
     """Call a handler in a thread of its own on SIGINT and the signals that end a run, until the process ends.
 
@@ -219,7 +234,7 @@ def on_stop_signals_in_thread(handler: Callable[[int], None]) -> None:
     """
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
-    on_stop_signals(lambda number, frame: None)
+    _handle_stop_signals(lambda number, frame: None)
     signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
 
     def work() -> None:
@@ -228,7 +243,7 @@ def on_stop_signals_in_thread(handler: Callable[[int], None]) -> None:
                 if number in (signal.SIGINT, *TERMINATION_SIGNALS):
                     handler(number)
 
-    Thread(target=work, name="stop signals", daemon=True).start()
+    threading.Thread(target=work, name="stop signals", daemon=True).start()
 
 
 def share_gpu_memory() -> None:

@@ -25,3 +25,8 @@ def format_bytes(count: float) -> str:
 def format_count(count: int, singular: str, plural: str = "") -> str:
     """Return a number with its noun, such as "2 models"; the default plural has an "s"."""
     return f"{count:,} {singular if count == 1 else plural or singular + 's'}"
+
+
+def format_length(count: int, polymer: str) -> str:
+    """Return the length of a polymer, "protein", "RNA" or "DNA", such as "2 nucleotides"."""
+    return format_count(count, "residue" if polymer == "protein" else "nucleotide")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from foldcli.api.results import Prediction, predictions_of
 from foldcli.commands.fold import command
-from foldcli.errors import NotRelaxed, NotReported, SomeTargetsFailed, TargetFailed
+from foldcli.errors import IncompleteTarget, SomeTargetsFailed, TargetFailed
 from foldcli.inputs.failures import Failures
 from foldcli.inputs.queries import QuerySources, read_named_queries
 from foldcli.logs import logger
@@ -238,4 +238,4 @@ def _run(call: Callable[[], object], names: list[str], read: Callable[[str], lis
 
 
 def _has_failed(error: BaseException | None) -> bool:
-    return error is not None and not isinstance(error, NotRelaxed | NotReported)
+    return error is not None and not isinstance(error, IncompleteTarget)

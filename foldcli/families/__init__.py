@@ -1,1 +1,1 @@
-"""Kinds of networks, one module for each, behind one protocol (`base`)."""
+"""Families of networks, one module for each, behind one protocol (`base`)."""

@@ -103,9 +103,10 @@ class AllAtom(
     prepares_jobs: ClassVar[bool] = True
     pairs_chains: ClassVar[bool] = True
     rank_score: ClassVar[str] = "AlphaFold 3's ranking score"
-    own_options: ClassVar[frozenset[str]] = frozenset(
-        {"num_diffusion_samples", "num_diffusion_steps", "dropout"}
-    )
+    own_options: ClassVar[frozenset[str]] = frozenset({
+        "num_recycles", "num_diffusion_samples", "num_diffusion_steps", "save_all", "save_pairwise",
+        "dropout",
+    })  # fmt: skip
     writer: ClassVar[ModelWriter] = ALL_ATOM_MODELS
     paper: ClassVar[str] = "Abramson2024"
     fetchable: ClassVar[Mapping[str, str]] = MappingProxyType(

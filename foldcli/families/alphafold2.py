@@ -1,4 +1,4 @@
-"""AlphaFold2's networks for single chains and for complexes, and all that kinds of its architecture share."""
+"""AlphaFold2's networks for single chains and for complexes, and what families of its architecture share."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -115,10 +115,7 @@ class AlignmentFamily(
     """A family whose targets are chains and complexes of proteins: queries, alignments, cache entries."""
 
     paper: ClassVar[str] = "Jumper2021"
-    own_options: ClassVar[frozenset[str]] = frozenset({
-        "models", "num_models", "model_type", "recycle_early_stop_tolerance", "max_msa", "save_recycles",
-        "save_single", "save_pair", "refine", "num_relax", "amber",
-    })  # fmt: skip
+    own_options: ClassVar[frozenset[str]] = frozenset({"num_relax", "amber"})
 
     def read_queries(self, sources: QuerySources, failures: "Failures") -> list[tuple[str, TargetInput]]:
         """Read chains and complexes; see `Family.read_queries`."""
@@ -194,12 +191,14 @@ class AlignmentFamily(
         }
 
 
-class AlphaFold2Kind(AlignmentFamily[FeatureSample]):
+class AlphaFold2Family(AlignmentFamily[FeatureSample]):
     """A family of networks of AlphaFold2's architecture, all with `AlphaFold2Settings`."""
 
     unshared: ClassVar[str | None] = None
     own_options: ClassVar[frozenset[str]] = AlignmentFamily.own_options | {
-        "initial_guess", "cyclic", "msa_mask", "msa_cluster", "dropout",
+        "models", "num_models", "model_type", "num_recycles", "recycle_early_stop_tolerance", "max_msa",
+        "save_recycles", "save_single", "save_pair", "save_all", "save_pairwise", "refine", "initial_guess",
+        "cyclic", "msa_mask", "msa_cluster", "dropout",
     }  # fmt: skip
 
     def settings(self, options: NetworkOptions) -> AlphaFold2Settings:
@@ -212,7 +211,7 @@ class AlphaFold2Kind(AlignmentFamily[FeatureSample]):
         return find_parameters(options.params, options.models, options.model_type, families)
 
     def installed(self, folder: Path | None) -> list[InstalledParameters]:
-        """Return DeepMind's files of this kind of network; see `Family.installed`."""
+        """Return DeepMind's files of this family; see `Family.installed`."""
         found = []
         for source in installed_parameters(folder or default_folder()):
             if source.family == self.name and source.file is not None:
@@ -281,7 +280,7 @@ class AlphaFold2Kind(AlignmentFamily[FeatureSample]):
         return estimate_gpu(size, num_seeds, sources, loaded, own, memory)
 
 
-class SingleChainKind(AlphaFold2Kind):
+class SingleChainFamily(AlphaFold2Family):
     """A family of networks for single chains, whose features are sampled ahead of the network."""
 
     samples_elsewhere: ClassVar[bool] = True
@@ -330,7 +329,7 @@ class SingleChainKind(AlphaFold2Kind):
         return (draw or sample_features)(features, rows, settings.num_passes, seed)
 
 
-class AlphaFold2(SingleChainKind):
+class AlphaFold2(SingleChainFamily):
     """AlphaFold2's networks for single chains; with them, the run may use those of AlphaFold-Multimer."""
 
     name: ClassVar[str] = "monomer"
@@ -354,7 +353,7 @@ class AlphaFold2(SingleChainKind):
         return needed_families(options.model_type, not all(complexes), any(complexes))
 
     def check_installed(self, params: str) -> list[ParametersFinding]:
-        """Check keys and shapes of the files in a folder, of both kinds; see `Family.check_installed`."""
+        """Check keys and shapes of the files in a folder, of both families; see `Family.check_installed`."""
         from foldcli.params.verify import find_problem  # imports torch
 
         folder, fetch = Path(params), f"foldcli params fetch --dest {params}"
@@ -405,7 +404,7 @@ class AlphaFold2(SingleChainKind):
         )
 
 
-class Multimer(AlphaFold2Kind):
+class Multimer(AlphaFold2Family):
     """AlphaFold-Multimer's networks; `AlphaFold2` finds their parameters."""
 
     name: ClassVar[str] = "multimer"

@@ -1,4 +1,4 @@
-"""The networks of AlphaFold2's kinds: loading, a job within the available memory, warm-up and estimates."""
+"""Networks of AlphaFold2's architecture: loading, jobs within the available memory, warm-up, estimates."""
 
 import logging
 import math
@@ -42,7 +42,7 @@ from model.refinement.refine import refine
 from msa.alignments.files import parse_alignment
 from msa.base.network_inputs import MONOMER
 
-# the features of a chain or a complex by name, as their kinds sample them
+# the features of a chain or a complex by name, as their families sample them
 AlphaFold2Job: TypeAlias = NetworkJob[dict[str, np.ndarray], AlphaFold2Settings]
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 # after memory has run out, chunks are this many times smaller
@@ -62,7 +62,7 @@ _CPU_PROCESS_BYTES = 2**29
 
 @dataclass(eq=False)
 class AlphaFold2Network:
-    """A loaded network of AlphaFold2's kinds; see `foldcli.families.protocols.Network`.
+    """A loaded network of AlphaFold2's architecture; see `foldcli.families.protocols.Network`.
 
     Args:
         model: the network, or one that several processes share.

@@ -1,4 +1,4 @@
-"""The protocol of a kind of network: all that a run needs to know of it.
+"""The protocol of a family of networks: all that a run needs to know of it.
 
 A run never asks which network it is. It finds the family that `--params` names (`registry`), and calls the
 methods of `Family` in this order:
@@ -16,8 +16,8 @@ methods of `Family` in this order:
     origin, writer                        of each model; `writer` in the processes that write files
 
 The families are `AllAtom`, and those of protein chains and complexes (`AlignmentFamily`): `TemplateCopy` and
-the networks of AlphaFold2's architecture (`AlphaFold2Kind`), which are `Multimer` and, with features that are
-sampled ahead of the network (`SingleChainKind`), `AlphaFold2` and `Native`.
+networks of AlphaFold2's architecture (`AlphaFold2Family`), which are `Multimer` and, with features that are
+sampled ahead of the network (`SingleChainFamily`), `AlphaFold2` and `Native`.
 
 The protocols of runs and of loaded networks are in `protocols`; the hooks that predictions do not need are in
 `reporting`.
@@ -57,7 +57,7 @@ Draw: TypeAlias = Callable[..., Any] | None
 class Family(
     Reporting[TargetT, SourceT, SettingsT], ABC, Generic[TargetT, SourceT, InputsT, SampleT, SettingsT]
 ):
-    """A kind of network. The methods with a body suit most families; see the module for their order.
+    """A family of networks. The methods with a body suit most families; see the module for their order.
 
     The type variables are the targets that it predicts, the source of a model's parameters, what the jobs of
     a target have in common (`inputs`), the input of one job (`sample`), and the settings of a run.

@@ -10,7 +10,7 @@ from features.alphafold2.alignment_depth import effective_sequences
 from features.alphafold2.sampling import SamplingSettings
 from features.templates.library.settings import TemplateSettings
 from features.templates.template_features import without_side_chains
-from foldcli.families.alphafold2 import AlignmentInputs, SingleChainKind
+from foldcli.families.alphafold2 import AlignmentInputs, SingleChainFamily
 from foldcli.families.protocols import Templates
 from foldcli.families.reporting import ParametersFinding
 from foldcli.families.settings import AlphaFold2Settings, NetworkOptions
@@ -23,7 +23,7 @@ from model.alphafold2.modules.config import ModelConfig
 from model.checkpoints.network_folder import NetworkManifest, read_weights_file
 
 
-class Native(SingleChainKind):
+class Native(SingleChainFamily):
     """Networks that foldcli has trained; their manifest gives sizes, defaults and measured accuracy."""
 
     name: ClassVar[str] = "native"

@@ -17,6 +17,13 @@ from msa.base.errors import InputError
 # in the order in which they are asked; the last one claims everything else
 FAMILIES: list[AnyFamily] = [TemplateCopy(), AllAtom(), Native(), Multimer(), AlphaFold2()]
 
+# options whose parameters have other names
+_OPTIONS = {
+    "num_recycles": "num_recycle",
+    "save_single": "save_single_representations",
+    "save_pair": "save_pair_representations",
+}
+
 
 def find_family(params: str | None) -> AnyFamily:
     """Return the family that a value of `--params` names."""
@@ -32,8 +39,8 @@ def refuse_options_of_others(family: AnyFamily, given: Collection[str]) -> None:
     """Raise OptionError for an option, by parameter name, that the user gave and only other families have."""
     others = frozenset[str]().union(*(each.own_options for each in FAMILIES)) - family.own_options
     if name := min(others.intersection(given), default=None):
-        ending = "-representations" if name in ("save_single", "save_pair") else ""
-        raise OptionError(f"--{name.replace('_', '-')}{ending}: {family.refusal(name)}")
+        option = _OPTIONS.get(name, name).replace("_", "-")
+        raise OptionError(f"--{option}: {family.refusal(name)}")
 
 
 def with_params(options: NetworkOptions, params: str | None) -> NetworkOptions:

@@ -147,7 +147,7 @@ _MULTIMER_ROWS = MultimerConfig()
 
 @dataclass(frozen=True, kw_only=True)
 class AlphaFold2Settings(JobSettings):
-    """The settings of AlphaFold2's kinds of networks.
+    """The settings of networks of AlphaFold2's architecture.
 
     Args:
         num_recycles: number of passes after the first one.
@@ -284,7 +284,7 @@ class NetworkOptions:
     Args:
         params: folder of parameters, "alphafold2", "template", "compact", or None for the default.
         models: model numbers, in the order in which they run.
-        model_type: "auto", or the kind of parameters.
+        model_type: "auto", or the type of parameters.
         max_memory: largest number of bytes to use on the GPU; None is all that is free.
         precision: None is the fastest that the device supports.
         kernels: "auto" is the fastest that the device supports.

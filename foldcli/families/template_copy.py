@@ -9,7 +9,7 @@ import numpy as np
 
 from features.templates.homology import HomologyModel, copy_best_template
 from foldcli.errors import OptionError
-from foldcli.families.alphafold2 import AlignmentFamily, AlignmentInputs, AlphaFold2Kind
+from foldcli.families.alphafold2 import AlignmentFamily, AlignmentInputs, AlphaFold2Family
 from foldcli.families.base import Draw
 from foldcli.families.protocols import DeviceMemory, NetworkJob
 from foldcli.families.reporting import PlanHeading
@@ -36,7 +36,7 @@ class TemplateCopy(AlignmentFamily[HomologyModel]):
 
     def refusal(self, option: str) -> str:
         """Return the reason; see `Family.refusal`."""
-        if option in AlphaFold2Kind.own_options:
+        if option in AlphaFold2Family.own_options:
             return "only networks have it, and --params template copies"
         return super().refusal(option)
 

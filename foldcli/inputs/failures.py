@@ -111,5 +111,5 @@ class Failures:
 
 
 def _with_name(name: str, reason: str) -> str:
-    # an error about a file begins with the file's name, which is the target's name if it was given as a file
-    return reason if reason.startswith(name) else f"{name}: {reason}"
+    # an error about a file begins with its name, or with the target's, and then a colon
+    return reason if reason.startswith(f"{name}:") else f"{name}: {reason}"

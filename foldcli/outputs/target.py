@@ -12,7 +12,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from foldcli.errors import describe, log_bug
+from foldcli.errors import IncompleteTarget, describe, log_bug
 from foldcli.logs import logger
 from foldcli.outputs.done import StageCost
 from foldcli.outputs.facts import Facts
@@ -109,6 +109,16 @@ class TargetRun:
         log_bug(error)
         self.relax_failures.append(f"{tag} was not relaxed: {describe(error)}")
         self.warnings.append(self.relax_failures[-1])
+
+    def incompleteness(self, is_reported: bool) -> IncompleteTarget | None:
+        """Return the error of a finished target without relaxed models or a report; None if complete."""
+        reasons = [
+            *self.relax_failures,
+            *(["the unrelaxed structure is kept"] if self.relax_failures else []),
+        ]
+        if not is_reported:
+            reasons.append("its report could not be made, see above; the next run tries again")
+        return IncompleteTarget("; ".join(reasons)) if reasons else None
 
     def keep_device(self) -> None:
         """Write the facts about the device into the work folder, for the run that continues this one."""

@@ -20,6 +20,7 @@ from foldcli.report.data.page_data import (
 )
 from foldcli.report.data.result import PAE_STEP
 from foldcli.report.rendering import render_page
+from foldcli.units import format_length
 from model.all_atom.checks import CHECKS
 
 SCRIPTS = ("state.js", "plot.js", "pae.js", "drawing.js", "viewer.js", "molecules.js", "tables.js")
@@ -102,7 +103,7 @@ def _chain_rows(result: MoleculeResult) -> list[dict[str, Any]]:
             {
                 "name": name,
                 "kind": kind,
-                "content": f"{residues:,} residues" if is_polymer else "-".join(codes),
+                "content": format_length(residues, kind) if is_polymer else "-".join(codes),
                 "atoms": f"{int(members.sum()):,}",
                 "plddt": f"{best.atom_plddt[members].mean():.1f}",
                 "lowest": f"{best.atom_plddt[members].min():.1f}",

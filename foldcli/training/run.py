@@ -5,6 +5,7 @@ import fcntl
 import hashlib
 import io
 import json
+import logging
 import os
 import signal
 import time
@@ -30,7 +31,7 @@ from model.training.alphafold2.task import ChainTask
 from model.training.data.data import FORMAT_VERSION, ChainSet, read_split
 from model.training.data.prepare import SOURCES, prepare
 from model.training.packaging import package_network
-from model.training.runtime.checkpoint import CARRIED_FOLDER, averaged_arrays, stored_progress
+from model.training.runtime.checkpoint import CARRIED_FOLDER, read_average, stored_progress
 from model.training.runtime.processes import TrainingProcesses
 from model.training.runtime.settings import TrainingRunSettings, TrainingSettings
 from model.training.runtime.trainer import METRICS, StepReport, Trainer, drop_metrics_after
@@ -52,6 +53,8 @@ _SETTINGS = "settings.json"
 _WITHOUT_EFFECT = ("workers", "checkpoint_every", "validate_every", "training_data", "licence")
 # options without effect on the training of all-atom networks
 _OF_CHAINS = ("prepared", "unpack_only", "export", "scores", "workers")
+# options that do something else than training
+_INSTEAD = ("unpack_only", "export", "package")
 
 
 @dataclass(frozen=True)
@@ -82,21 +85,37 @@ def train(options: TrainingOptions) -> int | None:
     Raises:
         OptionError: the configuration or an option is wrong.
     """
+    if int(os.environ.get("RANK", "0")):
+        # the first of the processes that torchrun has started tells what all of them do
+        logger.setLevel(logging.ERROR)
+    given = [_option(name) for name in _INSTEAD if _is_given(options, name)]
+    if len(given) > 1:
+        raise OptionError(f"{given[0]} excludes {given[1]}.")
+    if options.scores and options.package is None:
+        raise OptionError("--scores requires --package.")
     try:
         settings = read_run_settings(options.config)
     except ConfigError as error:
         raise OptionError(str(error)) from error
     if isinstance(settings, AllAtomRunSettings):
         for name in _OF_CHAINS:
-            if getattr(options, name):
-                option = "--" + name.replace("_", "-")
-                raise OptionError(f"{option} does not apply to all-atom networks.")
+            if _is_given(options, name):
+                raise OptionError(f"{_option(name)} does not apply to all-atom networks.")
         open_run = _all_atom_run(settings, options)
     else:
         open_run = _chain_run(settings, options)
     if open_run is None or options.run is None:
         return None
     return _run(settings.network.name, open_run, options, options.run)
+
+
+def _is_given(options: TrainingOptions, name: str) -> bool:
+    value = getattr(options, name)
+    return value is not None and value is not False and value != ()
+
+
+def _option(name: str) -> str:
+    return "--" + name.replace("_", "-")
 
 
 def _all_atom_run(settings: AllAtomRunSettings, options: TrainingOptions) -> OpenRun | None:
@@ -136,8 +155,7 @@ def _chain_run(settings: TrainingSettings, options: TrainingOptions) -> OpenRun 
 
     def open_run(processes: TrainingProcesses) -> Trainer[Any]:
         def on_compilation(residues: int) -> None:
-            if processes.rank == 0:
-                logger.info("compiling the network for %d residues, which may take minutes", residues)
+            logger.info("compiling the network for %d residues, which may take minutes", residues)
 
         task = ChainTask(settings, chains, split, processes, on_compilation)
         return Trainer(task, run, processes, options.resume)
@@ -176,18 +194,16 @@ def _run(name: str, open_run: OpenRun, options: TrainingOptions, run: Path) -> i
                     logger.info("%s: removed %d lines after step %d", run / METRICS, lines, step)
             stop = _StopSignals(trainer)
             on_stop_signals_in_thread(stop)
-            if processes.rank == 0:
-                logger.info(
-                    "%s: %.1f million parameters, %d process(es) on %s, step %d of %d",
-                    name,
-                    trainer.flat.num_parameters / 1e6,
-                    processes.count,
-                    device,
-                    trainer.progress.step,
-                    trainer.settings.total_steps,
-                )
-            reports = trainer.train(max_seconds=options.max_seconds, max_steps=options.max_steps)
-            _log(reports, quiet=processes.rank > 0)
+            logger.info(
+                "%s: %.1f million parameters, %d process(es) on %s, step %d of %d",
+                name,
+                trainer.flat.num_parameters / 1e6,
+                processes.count,
+                device,
+                trainer.progress.step,
+                trainer.settings.total_steps,
+            )
+            _log(trainer.train(max_seconds=options.max_seconds, max_steps=options.max_steps))
     finally:
         processes.close()
     if stop.exit_code is not None:
@@ -265,8 +281,7 @@ class _StopSignals:
         self._trainer.request_stop()
         if is_interrupt and self._interrupted is None:
             self._interrupted = now
-            if self._trainer.processes.rank == 0:
-                logger.info("stopping after this step; Ctrl-C again stops at once")
+            logger.info("stopping after this step; Ctrl-C again stops at once")
 
 
 def _prepare(folder: Path, prepared: Path | None) -> ChainSet:
@@ -281,11 +296,9 @@ def _prepare(folder: Path, prepared: Path | None) -> ChainSet:
     return chains
 
 
-def _log(reports: Iterator[StepReport], quiet: bool) -> None:
-    """Log validations, skipped steps, and every _LOG_EVERY-th step, unless `quiet`."""
+def _log(reports: Iterator[StepReport]) -> None:
+    """Log validations, skipped steps, and every _LOG_EVERY-th step."""
     for report in reports:
-        if quiet:
-            continue
         if report.validation:
             for name, scores in report.validation.items():
                 text = "  ".join(f"{key} {value:.3f}" for key, value in scores.items())
@@ -307,7 +320,7 @@ def _log(reports: Iterator[StepReport], quiet: bool) -> None:
 
 def _export(run: Path, path: Path) -> None:
     """Write the averaged network of a run as a parameter file."""
-    arrays = averaged_arrays(run / CARRIED_FOLDER)
+    _, arrays = read_average(run / CARRIED_FOLDER)
     buffer = io.BytesIO()
     np.savez(buffer, **arrays)  # type: ignore[arg-type]
     with atomic_write(path, "wb") as stream:

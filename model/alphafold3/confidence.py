@@ -158,7 +158,7 @@ class TargetScorer:
         return means.masked_fill(~(framed & self._sets[kind]), 0).amax(dim=-1)
 
 
-def with_disorder(confidence: Confidence, share: float) -> Confidence:
+def with_disorder(confidence: Confidence, share: torch.Tensor | float) -> Confidence:
     """Return the scores of a structure with the share of exposed residues, which the ranking counts."""
     disorder = confidence.disorder + share
     return replace(confidence, disorder=disorder, ranking_score=confidence.ranking_score + 0.5 * disorder)

@@ -26,7 +26,7 @@ from model.alphafold3.embedding import (
 from model.alphafold3.heads import ConfidenceHeads, representative_atoms
 from model.alphafold3.inputs import AlphaFold3Inputs
 from model.alphafold3.layers import Norm, linear
-from model.alphafold3.sampling import DiffusionDraws, sample_positions
+from model.alphafold3.sampling import DiffusionDraws, sample_positions, upload
 from model.layers.graphs import GraphedFunction, KeptGraphs
 from model.layers.host_copies import HostCopies
 from model.layers.kernels import select_kernels
@@ -185,7 +185,7 @@ class AlphaFold3(nn.Module):
         del columns
         mask = None if bool(inputs.token_mask.all()) else inputs.token_mask
         atoms, confidences = representative_atoms(inputs), []
-        copies = HostCopies({"positions": positions})
+        copies = HostCopies({"positions": positions[self.own_samples(len(positions))]})
 
         def disorder() -> list[float]:
             return [scorer.surface.disorder(torch.from_numpy(x)) for x in copies.wait()["positions"]]
@@ -203,7 +203,8 @@ class AlphaFold3(nn.Module):
                     scorer(sample, plddt, errors, contacts, lambda x: self.all_rows(x[rows], tokens))
                 )
                 del pair, errors
-            return Samples(positions, tuple(map(with_disorder, confidences, shares.result())), contacts)
+            share = self.all_samples(upload(torch.tensor(shares.result()), positions), len(positions))
+            return Samples(positions, tuple(map(with_disorder, confidences, share)), contacts)
 
     @torch.inference_mode()
     def trunk(self, inputs: AlphaFold3Inputs, draws: DiffusionDraws, *, cycles: int) -> TrunkOutput:
@@ -236,6 +237,14 @@ class AlphaFold3(nn.Module):
 
     def all_rows(self, x: torch.Tensor, tokens: int) -> torch.Tensor:
         """Return the rows of all tokens [N, ...], given those of this process [n, ...]."""
+        return x
+
+    def own_samples(self, samples: int) -> slice:
+        """Return the samples that this process draws."""
+        return slice(None)
+
+    def all_samples(self, x: torch.Tensor, samples: int) -> torch.Tensor:
+        """Return values of all samples [S, ...], given those of this process [s, ...]."""
         return x
 
     def own_columns(self, pair: torch.Tensor) -> torch.Tensor:

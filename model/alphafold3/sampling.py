@@ -129,7 +129,7 @@ def augment(positions: torch.Tensor, mask: torch.Tensor, draws: StepDraws) -> to
     return moved * weights
 
 
-def _upload(tensor: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+def upload(tensor: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
     """Copy a tensor from the CPU without waiting for the work that a GPU still has to do."""
     return (tensor.pin_memory() if like.is_cuda else tensor).to(like, non_blocking=True)
 
@@ -174,7 +174,7 @@ def sample_positions(
     with ThreadPoolExecutor(1) as pool:  # a thread draws while this one launches kernels
         drawn = [pool.submit(draw, index) for index in range(min(steps, _STEPS_AHEAD))]
         for index in range(steps):
-            positions = run(positions, _upload(drawn.pop(0).result(), mask), levels[index])
+            positions = run(positions, upload(drawn.pop(0).result(), mask), levels[index])
             if index + _STEPS_AHEAD < steps:
                 drawn.append(pool.submit(draw, index + _STEPS_AHEAD))
             if progress is not None:

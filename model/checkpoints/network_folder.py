@@ -129,7 +129,7 @@ class HeldOutCase:
         if self.upper is None:
             return f"{name} at least {values[0]:.0f}{unit}"
         if self.lower == 0:
-            return f"{name} less than {values[1]:.0f}{unit}"
+            return f"{name} {'less' if self.with_template else 'fewer'} than {values[1]:.0f}{unit}"
         return f"{name} {values[0]:.0f} to {values[1]:.0f}{unit}"
 
 

@@ -19,6 +19,8 @@ WINDOW = 25
 EXPOSED = 0.581
 # of a chunk of a thread
 _ATOMS = 128
+# Å, distance of atoms that probably share a bond or a neighbour
+_BONDED = 2.6
 
 # Å², by residue in the order of RESTYPES; other residues have OTHER_AREA
 _AREAS = (106, 248, 157, 163, 135, 198, 194, 84, 184, 169, 164, 205, 188, 197, 136, 130, 142, 227, 222, 142)
@@ -81,8 +83,8 @@ def accessible_areas(positions: np.ndarray, radii: np.ndarray) -> np.ndarray:
     Positions are float32 [n, 3], Å, and van der Waals radii float32 [n], Å.
     """
     reach = radii + np.float32(PROBE)
-    free = np.empty(len(positions), np.int64)
-    count = partial(_count_free_points, positions, reach, _sphere(), free)
+    free, order = np.empty(len(positions), np.int64), np.argsort(positions[:, 0])
+    count = partial(_count_free_points, positions[order], reach[order], _sphere(), order, free)
     chunks = [(begin, min(begin + _ATOMS, len(positions))) for begin in range(0, len(positions), _ATOMS)]
     run_in_threads(count, chunks, torch.get_num_threads())
     return np.float32(4 * np.pi / POINTS) * free.astype(np.float32) * (reach * reach)
@@ -90,34 +92,55 @@ def accessible_areas(positions: np.ndarray, radii: np.ndarray) -> np.ndarray:
 
 @kernel
 def _count_free_points(
-    positions: np.ndarray, reach: np.ndarray, points: np.ndarray, free: np.ndarray, begin: int, end: int
+    positions: np.ndarray,
+    reach: np.ndarray,
+    points: np.ndarray,
+    order: np.ndarray,
+    free: np.ndarray,
+    begin: int,
+    end: int,
 ) -> None:
-    """Count the points of the spheres of some atoms that are in no other sphere."""
-    near = np.empty(len(positions), np.int64)
+    """Count the points of the spheres of some atoms that are in no other sphere.
+
+    Atoms are ordered by their first coordinate; `free` has the order in which they were before.
+    """
+    near, widest = np.empty(len(positions), np.int64), 2 * reach.max()
+    left = np.empty((3, len(points)), np.float32)
     for i in range(begin, end):
-        count = 0
-        for j in range(len(positions)):
-            squared = np.float32(0)
-            for axis in range(3):
-                squared += (positions[j, axis] - positions[i, axis]) ** 2
-            if squared != 0 and squared < (reach[i] + reach[j]) ** 2:
-                near[count] = j
-                count += 1
-        free[i] = 0
-        for point in range(len(points)):
-            is_free = True
-            for k in range(count):
-                j = near[k]
+        count = bonded = 0
+        for step in (-1, 1):
+            j = i + step
+            while 0 <= j < len(positions) and abs(positions[j, 0] - positions[i, 0]) < widest:
                 squared = np.float32(0)
                 for axis in range(3):
-                    place = points[point, axis] * reach[i] + positions[i, axis]
-                    squared += (place - positions[j, axis]) ** 2
-                if squared < reach[j] * reach[j]:
-                    is_free = False
-                    # the same atom probably covers the next point, too
-                    near[0], near[k] = j, near[0]
-                    break
-            free[i] += is_free
+                    squared += (positions[j, axis] - positions[i, axis]) ** 2
+                if squared != 0 and squared < (reach[i] + reach[j]) ** 2:
+                    near[count] = j
+                    if squared < _BONDED**2:
+                        # first, because these spheres cover most
+                        near[count], near[bonded] = near[bonded], j
+                        bonded += 1
+                    count += 1
+                j += step
+        for axis in range(3):
+            for point in range(len(points)):
+                left[axis, point] = points[point, axis] * reach[i] + positions[i, axis]
+        total = len(points)
+        for k in range(count):
+            total = _keep_outside(left, total, positions[near[k]], reach[near[k]] * reach[near[k]])
+        free[order[i]] = total
+
+
+@kernel
+def _keep_outside(points: np.ndarray, total: int, centre: np.ndarray, squared_radius: float) -> int:
+    """Move the points that are not in a sphere to the front, and return their number; points are [3, P]."""
+    kept, x, y, z = 0, points[0], points[1], points[2]
+    for point in range(total):
+        squared = (x[point] - centre[0]) ** 2 + (y[point] - centre[1]) ** 2 + (z[point] - centre[2]) ** 2
+        x[kept], y[kept], z[kept] = x[point], y[point], z[point]
+        # without a branch, which would be mispredicted often
+        kept += not squared < squared_radius
+    return kept
 
 
 def _sphere() -> np.ndarray:

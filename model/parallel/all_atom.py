@@ -74,6 +74,14 @@ class ParallelAlphaFold3(AlphaFold3):
         """Return the rows of all tokens [N, ...], given those of this rank [n, ...]."""
         return self.group.gather(x, self.group.shards(tokens), RESULTS).wait()
 
+    def own_samples(self, samples: int) -> slice:
+        """Return the samples that this rank draws."""
+        return self.group.shards(samples).of(self.group.rank)
+
+    def all_samples(self, x: torch.Tensor, samples: int) -> torch.Tensor:
+        """Return values of all samples [S, ...], given those of this rank [s, ...]."""
+        return self.group.gather(x, self.group.shards(samples), RESULTS).wait()
+
     def own_columns(self, pair: torch.Tensor) -> torch.Tensor:
         """Return the columns [N, n, Z] of this rank's tokens, given the rows [n, N, Z] of all ranks."""
         tokens = self.group.shards(pair.shape[1])
@@ -115,8 +123,7 @@ class ParallelAlphaFold3(AlphaFold3):
         A rank without samples draws the last one, too, which takes no longer. If tokens are divided, all
         samples of a rank are drawn at once.
         """
-        shards = self.group.shards(samples)
-        own = shards.of(self.group.rank)
+        own = self.own_samples(samples)
         first, count = min(own.start, samples - 1), own.stop - own.start
         tokens, module = len(trunk.single), cast(Any, self.diffusion_module)
         is_divided = tokens > self.max_graphed_tokens
@@ -143,7 +150,7 @@ class ParallelAlphaFold3(AlphaFold3):
             **options,
         )
         self.group.release_cached_memory()
-        return self.group.gather(positions[:count], shards, RESULTS).wait()
+        return self.all_samples(positions[:count], samples)
 
 
 class ShardedTokenTransformer(TokenTransformer):

@@ -7,6 +7,7 @@ stream, not the CPU. A rank's own part of a result is copied on the current stre
 
 import socket
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -61,6 +62,25 @@ class Shards:
         return [part.stop - part.start for part in self.slices]
 
 
+def copy_part(target: torch.Tensor, source: torch.Tensor) -> None:
+    """Copy a part of a matrix [n, m, ...] to one of the same shape and dtype, 16 bytes at a time if possible.
+
+    A GPU copies strided tensors element by element, and those of 2 bytes at a third of its bandwidth.
+    """
+    with suppress(RuntimeError):  # sizes, strides or offsets are no multiples of 16 bytes
+        target, source = target.view(torch.complex128), source.view(torch.complex128)
+    target.copy_(source)
+
+
+def contiguous_part(part: torch.Tensor) -> torch.Tensor:
+    """Return a part of a matrix, or a contiguous copy; see `copy_part`."""
+    if part.is_contiguous():
+        return part
+    result = part.new_empty(part.shape)
+    copy_part(result, part)
+    return result
+
+
 def exchange_pieces(residues: int, ranks: int, max_pairs_at_once: int = MAX_PAIRS_AT_ONCE) -> int:
     """Return the number of pieces in which ranks of one host exchange the results of an operation."""
     return 1 if Shards(residues, ranks).max_count * residues <= max_pairs_at_once else PIECES
@@ -102,9 +122,9 @@ class RankGroup:
 
     All ranks must call the same methods in the same order, with matching shapes.
 
-    The fewer pairs of residues a rank has, the more its speed depends on the number of launches. With few
-    pairs, each result is exchanged at once by NCCL, whose transfers CUDA graphs can contain; with many, in
-    pieces that overlap with computation, by copy engines if possible.
+    With few pairs of residues, each result is exchanged at once, and blocks are replayed as CUDA graphs; with
+    many, results are exchanged in pieces that overlap with computation. If possible, copy engines transfer
+    these pieces, and everything inside graphs; otherwise NCCL does.
 
     Args:
         process_group: a group of torch.distributed; None is the default one.
@@ -116,8 +136,7 @@ class RankGroup:
         others: all other ranks.
         operations: number of operations that this rank has started, which shows its progress.
         copies: transfers by the GPUs' copy engines, or None if they are not possible.
-        pieces: number of pieces in which the current prediction exchanges a result; several are copied, if
-            possible, and one is sent by NCCL.
+        pieces: number of pieces in which the current prediction exchanges a result.
     """
 
     def __init__(
@@ -141,7 +160,7 @@ class RankGroup:
     @property
     def can_be_captured(self) -> bool:
         """True if blocks with their communication shall be replayed as CUDA graphs, on GPUs."""
-        return self.pieces == 1
+        return self.pieces == 1 and not self._scarce_memory
 
     def open_copies(self, device: torch.device) -> str:
         """Prepare to transfer tensors by the GPUs' copy engines; all ranks call this at the same time.
@@ -179,7 +198,10 @@ class RankGroup:
     def first_error(self, error: str) -> str:
         """Return the first error of a rank, or an empty string; all ranks call this at the same time."""
         errors = self._gather_objects(error)
-        return next((f"rank {rank}: {text}" for rank, text in enumerate(errors) if text), "")
+        first = next((f"rank {rank}: {text}" for rank, text in enumerate(errors) if text), "")
+        if first and self.copies is not None:
+            self.copies.align()
+        return first
 
     def least(self, values: Sequence[int]) -> list[int]:
         """Return the least of the numbers of all ranks, each for itself; all call this at the same time."""
@@ -220,8 +242,9 @@ class RankGroup:
         tensors = [*sent.values(), *received.values()]
         on_gpu = any(x.is_cuda for x in tensors)
         received_bytes = sum(x.nbytes for x in received.values())
-        if self.copies is not None and self.pieces > 1 and on_gpu:
-            wait_for_copies = self.copies.start(sent, received)
+        copies = self.copies if on_gpu else None
+        if copies is not None and (self.pieces > 1 or torch.cuda.is_current_stream_capturing()):
+            wait_for_copies = copies.start(sent, received)
 
             def wait_and_keep(tensors: list[torch.Tensor] = tensors) -> None:
                 wait_for_copies()
@@ -253,9 +276,10 @@ class RankGroup:
             [N, ...], contiguous.
         """
         result = x.new_empty(shards.total, *x.shape[1:])
-        result[shards.of(self.rank)] = x
-        sent, received = x.contiguous(), {rank: result[shards.of(rank)] for rank in self.others}
-        return self.transfer(dict.fromkeys(self.others, sent), received, kind).then(lambda _: result)
+        parts = {rank: result[shards.of(rank)] for rank in range(self.size)}
+        sent = parts.pop(self.rank)
+        copy_part(sent, x)
+        return self.transfer(dict.fromkeys(self.others, sent), parts, kind).then(lambda _: result)
 
     def gather_blocks(
         self, x: torch.Tensor, axis: int, shards: Shards, kind: str
@@ -265,7 +289,7 @@ class RankGroup:
         Returns:
             The shards of all other ranks.
         """
-        shape, x = list(x.shape), x.contiguous()
+        shape, x = list(x.shape), contiguous_part(x)
         received = {}
         for rank in self.others:
             shape[axis] = shards.counts[rank]
@@ -294,10 +318,10 @@ class RankGroup:
         own_rows = row_shards.piece_of(self.rank, *piece)
         start = row_shards.of(self.rank).start
         source = rows[own_rows.start - start : own_rows.stop - start]
-        sent = {rank: source[:, column_shards.of(rank)].contiguous() for rank in self.others}
+        sent = {rank: contiguous_part(source[:, column_shards.of(rank)]) for rank in self.others}
         received = {rank: columns[row_shards.piece_of(rank, *piece)] for rank in self.others}
         pending = self.transfer(sent, received, kind)
-        columns[own_rows] = source[:, column_shards.of(self.rank)]
+        copy_part(columns[own_rows], source[:, column_shards.of(self.rank)])
         return pending
 
     def to_rows(
@@ -326,11 +350,11 @@ class RankGroup:
         sent = {rank: columns[row_shards.of(rank)] for rank in self.others}
         received = {rank: columns.new_empty(count, column_shards.counts[rank], *rest) for rank in self.others}
         pending = self.transfer(sent, received, kind)
-        result[:, column_shards.of(self.rank)] = columns[own_rows]
+        copy_part(result[:, column_shards.of(self.rank)], columns[own_rows])
 
         def join(_: None) -> torch.Tensor:
             for rank, x in received.items():
-                result[:, column_shards.of(rank)] = x
+                copy_part(result[:, column_shards.of(rank)], x)
             return result
 
         return pending.then(join)

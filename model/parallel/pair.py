@@ -10,7 +10,7 @@ import torch
 
 from model.alphafold2.modules.evoformer import Mask, TriangleAttention, TriangleMultiplication
 from model.layers.common import LayerNorm
-from model.parallel.communication import Pending, RankGroup, Shards
+from model.parallel.communication import Pending, RankGroup, Shards, contiguous_part
 from model.parallel.triangle import multiply_factors
 
 BIAS = "pair bias"
@@ -63,7 +63,7 @@ class PairShard:
 
     def gather_column_bias(self, own_bias: torch.Tensor) -> Pending[torch.Tensor]:
         """Start to gather a bias [H, N, n] of this rank's columns: [H, N, N]."""
-        own_bias = own_bias.contiguous()
+        own_bias = contiguous_part(own_bias)
         gathered = self.group.gather_blocks(own_bias, 2, self.residues, BIAS)
 
         def join(blocks: dict[int, torch.Tensor]) -> torch.Tensor:

@@ -8,6 +8,9 @@ The receiver of a transfer announces in shared memory where the tensor is to be 
 stream has finished all earlier work on that memory, it sets a flag in the sender's memory. A stream of the
 sender waits for this flag, copies, and sets a flag in the receiver's memory, for which the receiver's stream
 waits. The value of a flag is the number of the transfer, counted for each pair of sender and receiver.
+
+A transfer that is captured in a CUDA graph has flags of its own, since a graph always writes the same values:
+they are set to 1, and back to 0 by whoever has waited for them. All ranks must capture the same transfers.
 """
 
 import ctypes
@@ -16,7 +19,8 @@ import os
 import socket
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +34,16 @@ ENTRIES = 1024
 ANNOUNCEMENT = np.dtype(
     [("handle", np.uint8, HANDLE_BYTES), ("offset", np.uint64), ("number", np.uint64)], align=True
 )
-# Each flag has its own cache line. A rank has two flags for each other rank: that rank is ready to receive,
-# and its tensor has arrived.
+# Each flag has its own cache line. A rank has two kinds of flags for each other rank: that rank is ready to
+# receive, and its tensor has arrived. The first of each kind is for transfers outside of graphs.
 FLAG_BYTES = 128
+FLAGS = 256
 # cuStreamWaitValue32 waits until the flag is at least the value, cyclically
 GREATER_OR_EQUAL = 0
+# seconds in which a rank notices that another one has failed to capture the same transfers
+CAPTURE_SECONDS = 60.0
+# mode in which a thread that captures a graph may open memory
+RELAXED_CAPTURE = 2
 LAZY_PEER_ACCESS = 1
 # attribute of an address: the number of its allocation, which is never used again in the process
 BUFFER_ID = 7
@@ -62,6 +71,9 @@ class Driver:
         self.attribute_of = self._function(library, "cuPointerGetAttribute", out, ctypes.c_int, pointer)
         self.handle_of = self._function(library, "cuIpcGetMemHandle", ctypes.POINTER(_Handle), pointer)
         self.open = self._function(library, "cuIpcOpenMemHandle_v2", out, _Handle, ctypes.c_uint)
+        self.exchange_capture_mode = self._function(
+            library, "cuThreadExchangeStreamCaptureMode", ctypes.POINTER(ctypes.c_int)
+        )
         self.close = self._function(library, "cuIpcCloseMemHandle", pointer)
         self.range_of = self._function(
             library, "cuMemGetAddressRange_v2", out, ctypes.POINTER(ctypes.c_size_t), pointer
@@ -100,7 +112,7 @@ class PeerCopies:
         self._streams = [torch.cuda.Stream(device, priority=-1) for _ in range(self.size)]
         self._allocations: dict[int, tuple[int, bytes]] = {}
         self._opened: dict[bytes, int] = {}
-        self._flags = torch.zeros(2 * self.size * FLAG_BYTES, dtype=torch.uint8, device=device)
+        self._flags = torch.zeros(2 * self.size * FLAGS * FLAG_BYTES, dtype=torch.uint8, device=device)
         torch.cuda.synchronize(device)
         error, flags = "", (b"", 0)
         try:
@@ -184,7 +196,7 @@ class PeerCopies:
     def release(self) -> None:
         """Close the memory of the other ranks, which can then free it; all ranks call this at the same time.
 
-        All transfers must have been waited for.
+        All transfers must have been waited for, and graphs with transfers must have been released.
         """
         for stream in self._streams:
             stream.synchronize()
@@ -193,13 +205,29 @@ class PeerCopies:
         self._allocations.clear()
         self._gather_values(None, "")
 
-    def _ready_flag(self, sender: int, receiver: int) -> int:
-        """Return the address of the flag, in the sender's memory, which says that the receiver is ready."""
-        return self._peer_flags[sender] + receiver * FLAG_BYTES
+    def align(self) -> None:
+        """Let all ranks count on from one number after a failed capture; all call this at the same time."""
+        newest = max(map(max, self._gather_values([*self._sent, *self._received], "")))
+        self._sent, self._received = [newest] * self.size, [newest] * self.size
 
-    def _arrived_flag(self, sender: int, receiver: int) -> int:
-        """Return the address of the flag, in the receiver's memory, which says that a tensor has arrived."""
-        return self._peer_flags[receiver] + (self.size + sender) * FLAG_BYTES
+    def _flag(self, owner: int, other: int, kind: int, number: int, is_captured: bool) -> tuple[int, int]:
+        """Return the address of a flag in the memory of a rank, and its value when set by another rank.
+
+        Kind 0 says that the other rank is ready to receive, 1 that its tensor has arrived.
+        """
+        index = 1 + number % (FLAGS - 1) if is_captured else 0
+        offset = ((kind * self.size + other) * FLAGS + index) * FLAG_BYTES
+        return self._peer_flags[owner] + offset, 1 if is_captured else number
+
+    def _set(self, stream: int, flag: tuple[int, int]) -> None:
+        """Let a stream set a flag."""
+        self._driver.write_value(stream, *flag, 0)
+
+    def _wait(self, stream: int, flag: tuple[int, int], is_captured: bool) -> None:
+        """Let a stream wait for a flag of this rank."""
+        self._driver.wait_value(stream, *flag, GREATER_OR_EQUAL)
+        if is_captured:
+            self._driver.write_value(stream, flag[0], 0, 0)
 
     def start(
         self, sent: Mapping[int, torch.Tensor], received: Mapping[int, torch.Tensor]
@@ -210,40 +238,47 @@ class PeerCopies:
             A function that has the current stream wait for the transfers. Until then the tensors must stay
             alive.
         """
-        current = torch.cuda.current_stream()
+        current, is_captured = torch.cuda.current_stream(), torch.cuda.is_current_stream_capturing()
         sent, received = ({r: x for r, x in y.items() if x.numel()} for y in (sent, received))
-        for rank, x in received.items():
-            self._received[rank] += 1
-            self._announce(rank, x, self._received[rank])
-            self._driver.write_value(
-                current.cuda_stream, self._ready_flag(rank, self.rank), self._received[rank], 0
-            )
+        with self._opening_memory():
+            for rank, x in received.items():
+                self._received[rank] += 1
+                self._announce(rank, x, self._received[rank])
+            for rank in sent:
+                self._sent[rank] += 1
+            targets = {rank: self._wait_for_address(rank, self._sent[rank], is_captured) for rank in sent}
+        for rank in received:
+            ready = self._flag(rank, self.rank, 0, self._received[rank], is_captured)
+            self._set(current.cuda_stream, ready)
         memory_is_free, copy_events = current.record_event(), []
         for rank, x in sent.items():
-            self._sent[rank] += 1
-            target = self._wait_for_address(rank, self._sent[rank])
-            stream = self._streams[rank]
+            stream, number = self._streams[rank], self._sent[rank]
             stream.wait_event(memory_is_free)
-            self._driver.wait_value(
-                stream.cuda_stream, self._ready_flag(self.rank, rank), self._sent[rank], GREATER_OR_EQUAL
-            )
-            self._driver.copy(target, x.data_ptr(), x.nbytes, stream.cuda_stream)
-            self._driver.write_value(
-                stream.cuda_stream, self._arrived_flag(self.rank, rank), self._sent[rank], 0
-            )
+            self._wait(stream.cuda_stream, self._flag(self.rank, rank, 0, number, is_captured), is_captured)
+            self._driver.copy(targets[rank], x.data_ptr(), x.nbytes, stream.cuda_stream)
+            self._set(stream.cuda_stream, self._flag(rank, self.rank, 1, number, is_captured))
             copy_events.append(stream.record_event())
-        expected_numbers = {rank: self._received[rank] for rank in received}
+        arrivals = [self._flag(self.rank, rank, 1, self._received[rank], is_captured) for rank in received]
 
         def wait() -> None:
             stream = torch.cuda.current_stream()
-            for rank, number in expected_numbers.items():
-                self._driver.wait_value(
-                    stream.cuda_stream, self._arrived_flag(rank, self.rank), number, GREATER_OR_EQUAL
-                )
+            # first what is sent: a graph may run its branches one after another, in this order
             for event in copy_events:
                 stream.wait_event(event)
+            for arrived in arrivals:
+                self._wait(stream.cuda_stream, arrived, is_captured)
 
         return wait
+
+    @contextmanager
+    def _opening_memory(self) -> Iterator[None]:
+        """Allow this thread to open memory while it captures a graph."""
+        mode = ctypes.c_int(RELAXED_CAPTURE)
+        self._driver.exchange_capture_mode(mode)
+        try:
+            yield
+        finally:
+            self._driver.exchange_capture_mode(mode)
 
     def _announce(self, sender: int, x: torch.Tensor, number: int) -> None:
         """Announce to a sender where to write the tensor of the transfer with a number."""
@@ -253,9 +288,11 @@ class PeerCopies:
         # written last: the sender reads the other fields once it finds the number
         self._numbers[entry] = number
 
-    def _wait_for_address(self, receiver: int, number: int) -> int:
+    def _wait_for_address(self, receiver: int, number: int, is_captured: bool) -> int:
         """Wait for a receiver's announcement of a transfer, and return the address."""
-        entry = receiver, self.rank, number % ENTRIES
+        entry, start = (receiver, self.rank, number % ENTRIES), time.monotonic()
         while self._numbers[entry] != number:
             time.sleep(0)
+            if is_captured and time.monotonic() > start + CAPTURE_SECONDS:
+                raise PeerCopyError(f"rank {receiver} does not capture the same transfers")
         return self._open(self._handles[entry].tobytes(), int(self._offsets[entry]))

@@ -17,7 +17,7 @@ from model.checkpoints.network_folder import (
     NetworkManifest,
     write_manifest,
 )
-from model.training.runtime.checkpoint import averaged_arrays, read_portable_manifest
+from model.training.runtime.checkpoint import read_average
 from model.training.runtime.settings import Phase, TrainingSettings
 from msa.base.atomic import replaced_file
 
@@ -34,10 +34,9 @@ def package_network(
         DataError: a part of the checkpoint is missing.
         OSError: a file cannot be read or written.
     """
-    stored = read_portable_manifest(checkpoint)
+    stored, arrays = read_average(checkpoint)
     progress, config = stored.progress, stored.config
     phases = trained_phases(settings, progress.step)
-    arrays = averaged_arrays(checkpoint, stored)
     if config.predicted_aligned_error and not any(phase.losses.predicted_aligned_error for phase in phases):
         config = replace(config, predicted_aligned_error=False)
         arrays = {key: arrays[key] for key in expected_shapes(config)}

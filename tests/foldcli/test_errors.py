@@ -8,6 +8,7 @@ import os
 import pickle
 import resource
 import sys
+import threading
 from pathlib import Path
 
 import click
@@ -158,3 +159,18 @@ def test_truncated_bytecode_is_no_interruption(
     monkeypatch.setattr(sys, "argv", ["foldcli"])
     assert run_with_exit_codes(command) == ExitCode.UNEXPECTED
     assert "foldcli: error: marshal data too short" in capsys.readouterr().err
+
+
+def test_interruption_that_became_another_error_is_one(capsys: pytest.CaptureFixture[str]) -> None:
+    @click.command()
+    def command() -> None:
+        try:
+            raise KeyboardInterrupt
+        finally:
+            # as a wait for a condition does
+            threading.Lock().release()
+
+    assert run_with_exit_codes(command) == ExitCode.INTERRUPTED
+    assert capsys.readouterr().err == (
+        "foldcli: error: interrupted; run the same command again to continue\n"
+    )

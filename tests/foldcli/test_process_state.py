@@ -129,6 +129,42 @@ def test_signals_are_not_lost_in_destructors(set_up: str, number: int, expected:
     assert (result.stdout, result.stderr) == (f"{expected}\n", "")
 
 
+_SIGNAL_WHILE_WAITING = """
+import signal, threading, time
+from foldcli.errors import Terminated
+from foldcli.process_state import on_stop_signals, raise_on_stop_signals
+
+number, calls, held = {number}, [], threading.Lock()
+raise_on_stop_signals()
+held.acquire()
+
+def receive():
+    time.sleep(0.3)
+    signal.pthread_kill(threading.get_ident(), number)
+
+# to the main thread, it would be as if the signal had come just before it began to wait
+threading.Thread(target=receive).start()
+try:
+    held.acquire()
+except (KeyboardInterrupt, Terminated) as error:
+    print(type(error).__name__)
+on_stop_signals(lambda *_: calls.append(number))
+receive()
+time.sleep(1.5)
+print(calls)
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "expected"), [(signal.SIGINT, "KeyboardInterrupt"), (signal.SIGTERM, "Terminated")]
+)
+def test_signals_end_a_wait_that_they_do_not_interrupt(number: signal.Signals, expected: str) -> None:
+    code = _SIGNAL_WHILE_WAITING.format(number=int(number))
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=20)
+    # each is handled once
+    assert (result.stdout, result.stderr) == (f"{expected}\n[{int(number)}]\n", "")
+
+
 def test_gpu_memory_is_shared_by_sizes_unless_the_user_decides(monkeypatch: pytest.MonkeyPatch) -> None:
     name = "PYTORCH_CUDA_ALLOC_CONF"
     for value, expected in (("", "expandable_segments:True"), ("max_split_size_mb:64",) * 2):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from foldcli.units import format_bytes, format_duration
+from foldcli.units import format_bytes, format_duration, format_length
 
 
 @pytest.mark.parametrize(
@@ -25,3 +25,8 @@ def test_duration_has_at_most_two_units(seconds: float, text: str) -> None:
 )
 def test_bytes_are_in_the_largest_unit_that_fits(count: int, text: str) -> None:
     assert format_bytes(count) == text
+
+
+def test_lengths_have_the_unit_of_the_polymer() -> None:
+    assert (format_length(1, "protein"), format_length(1_200, "protein")) == ("1 residue", "1,200 residues")
+    assert (format_length(1, "DNA"), format_length(2, "RNA")) == ("1 nucleotide", "2 nucleotides")

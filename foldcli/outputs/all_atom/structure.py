@@ -9,6 +9,7 @@ from features.assembly.tokens import Tokens
 from features.chemistry.components import Component, describe_component, element_symbol
 from features.chemistry.molecules import InvalidMolecule, build_molecule, without_hydrogens
 from features.chemistry.residue_classes import MoleculeKind
+from foldcli.units import format_length
 from model.structure import Chain, ChemicalComponent, Entity, EntityKind, Structure
 
 _POLYMER_KINDS = {
@@ -139,7 +140,7 @@ def _describe_entity(
     kind: EntityKind, codes: tuple[str, ...], components: dict[str, ChemicalComponent]
 ) -> str:
     if kind.is_polymer:
-        return f"{kind} of {len(codes):,} residues"
+        return f"{kind} of {format_length(len(codes), kind)}"
     if len(codes) > 1:
         return "-".join(codes)
     component = components[codes[0]]

@@ -19,12 +19,14 @@ class Processes:
         rank_threads: CPU threads of all ranks on this host, to start the others in processes; None if there
             are none, or torchrun has started them.
         sampling: number of processes that sample features; 0 to sample in this process.
+        has_work: whether a target is not finished.
     """
 
     in_workers: bool = False
     worker_devices: Sequence[str] = ()
     rank_threads: int | None = None
     sampling: int = 0
+    has_work: bool = True
 
     @classmethod
     def choose(
@@ -57,7 +59,7 @@ class Processes:
         worker_devices = devices[: min(len(devices) // ranks, num_targets) * ranks] if in_workers else ()
         starts_ranks = ranks > 1 and assignment is None and not (dry_run or in_workers)
         sampling = sampling_processes(options.device, len(worker_devices) // ranks) if has_work else 0
-        return cls(in_workers, worker_devices, threads if starts_ranks else None, sampling)
+        return cls(in_workers, worker_devices, threads if starts_ranks else None, sampling, has_work)
 
 
 def predicts_in_workers(devices: int, ranks: int, assignment: RankAssignment | None) -> bool:

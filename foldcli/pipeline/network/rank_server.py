@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from foldcli.errors import ExitCode, describe
-from foldcli.families.registry import check_parameters, find_family
+from foldcli.families.registry import check_parameters, find_family, with_params
 from foldcli.families.settings import Job, JobSettings, NetworkOptions, Source
 from foldcli.fingerprints import fingerprint
 from foldcli.logs import logger
@@ -38,8 +38,8 @@ from model.parallel.session import (
 
 # seconds in which a rank that notices broken communication learns which rank has failed
 _BLAME_SECONDS = DEAD_SECONDS + 5.0
-# key under which rank 0 stores the families that it uses
-FAMILIES_KEY = "foldcli/families"
+# key under which rank 0 stores the value of --params, and the families that it uses
+NETWORKS_KEY = "foldcli/networks"
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,10 @@ def serve_rank(options: NetworkOptions, threads: int, assignment: RankAssignment
     device = choose_rank_device(options.device, assignment.local_rank, assignment.local_size)
     store = connect(assignment)
     try:
-        families = _used_families(store)
+        params, families = json.loads(wait_for_rank(store, NETWORKS_KEY, 0))
+        if options.params is None:
+            # rank 0 has chosen the default
+            options = with_params(options, params)
         sources = find_family(options.params).sources(options, families)
         memory, settings, session = join_ranks(options, sources, threads, assignment, device, store)
     except NothingToPredict:
@@ -107,12 +110,6 @@ def serve_rank(options: NetworkOptions, threads: int, assignment: RankAssignment
                 predictor.predict_received(Job(sources[job.source], job.seed, ""), features)
     session.close()
     return ExitCode.DONE
-
-
-def _used_families(store: torch.distributed.TCPStore) -> list[str]:
-    """Return the families that rank 0 uses; raises the exceptions of `wait_for_rank`."""
-    families: list[str] = json.loads(wait_for_rank(store, FAMILIES_KEY, 0))
-    return families
 
 
 def join_ranks(

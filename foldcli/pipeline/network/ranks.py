@@ -22,7 +22,7 @@ from foldcli.pipeline.network.device import NetworkMemory, choose_device, choose
 from foldcli.pipeline.network.predictor import Predictor, RankPredictor
 from foldcli.pipeline.network.rank_processes import RankProcesses, assignment_on_this_host
 from foldcli.pipeline.network.rank_server import (
-    FAMILIES_KEY,
+    NETWORKS_KEY,
     RankJob,
     end_run,
     ending_all_on_failure,
@@ -158,9 +158,9 @@ def create_first_rank_predictor(
         assignment = assignment_on_this_host(options.gpus_per_target, 0, 0)
     device = choose_rank_device(options.device, assignment.local_rank, assignment.local_size)
     store = connect(assignment)
-    # the other ranks do not read the targets
+    # the other ranks do not read the targets, and choose no default
     families = dict.fromkeys(source.family for source in startup.sources)
-    store.set(FAMILIES_KEY, json.dumps(list(families)))
+    store.set(NETWORKS_KEY, json.dumps([options.params, list(families)]))
     processes = startup.rank_processes
     if processes is not None:
         processes.join(store.port, _end_run_without)

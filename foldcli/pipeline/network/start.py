@@ -66,7 +66,7 @@ class Startup:
 def start(
     options: NetworkOptions,
     preload: bool = True,
-    families: Sequence[str] = (),
+    sources: list[Source] | None = None,
     processes: Processes = _NO_PROCESSES,
     networks: dict[Source, Network] | None = None,
 ) -> Startup:
@@ -75,7 +75,7 @@ def start(
     Args:
         options: options of the network.
         preload: False if no prediction follows, as in a dry run.
-        families: result of `Family.needed_families`; by default for a run without targets.
+        sources: result of `Family.sources`; by default for a run without targets.
         processes: the processes to start.
         networks: see `Startup`.
 
@@ -83,7 +83,7 @@ def start(
         MissingError: there are no parameters; raised before torch is imported.
     """
     family = find_family(options.params)
-    sources = family.sources(options, families or family.needed_families(options, ()))
+    sources = sources or family.sources(options, family.needed_families(options, ()))
     preload = preload and family.has_network
     set_triton_cache_folder()
     compilation = start_compilation(options, sources) if preload else None

@@ -40,6 +40,7 @@ from foldcli.pipeline.targets.locks import TargetLocks
 from foldcli.pipeline.targets.settings import FeatureSettings
 from foldcli.progress import progress_bar
 from msa.base.errors import InputError
+from msa.base.progress import Progress
 from msa.database.database import TargetDatabase
 from msa.io.fasta import FastaRecord
 from msa.search.database_search import check_query
@@ -149,15 +150,22 @@ class CacheRun(ABC, Generic[T]):
         tasks, workers = self.tasks(targets, failures), min(self.workers, len(targets))
         # results arrive in any order, and are reported in the order of the targets
         unreported: dict[int, Result] = {}
-        num_reported = 0
+        num_reported, num_failed_before = 0, len(failures.failed)
+
+        def show(progress: Progress) -> None:
+            # targets that could not be searched have no result
+            num_failed = len(failures.failed) - num_failed_before
+            progress(num_added + num_existing + num_failed + len(unreported), len(targets))
+
         try:
             with progress_bar("caching features", "target") as progress:
-                for done, result in enumerate(_results(tasks, workers), start=1):
-                    progress(done, len(targets))
+                for result in _results(tasks, workers):
                     unreported[result.index] = result
                     while num_reported in unreported:
                         report(unreported.pop(num_reported))
                         num_reported += 1
+                    show(progress)
+                show(progress)
         finally:
             # after an interrupt, targets may be finished although earlier ones are not
             for _, result in sorted(unreported.items()):
@@ -238,7 +246,7 @@ class FeatureCacheRun(CacheRun[FeatureInput]):
     ) -> Iterator[AlignmentTarget]:
         """Yield the alignments of the queries: stored ones first, then each one once it is searched."""
         valid = self.valid(queries, failures)
-        if not queries:
+        if not valid:
             return
         assert self.database is not None  # find_feature_targets refuses sequences without a database
         database = self.database.open()

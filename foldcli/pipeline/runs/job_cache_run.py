@@ -125,7 +125,7 @@ class JobCacheRun(CacheRun[object]):
             if min(self.workers, len(targets)) > 1:
                 templates = replace(templates, search=replace(templates.search, threads=1))
         valid = self.valid(targets, failures)
-        if self.database is None or not any(self.family.is_searched(job) for _, job in targets):
+        if self.database is None or not any(self.family.is_searched(job) for _, job in valid):
             return (self._task(name, job, templates, None) for name, job in valid)
         return self._search(valid, templates, self.database.open(), failures)
 

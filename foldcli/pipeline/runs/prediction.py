@@ -26,6 +26,7 @@ from foldcli.pipeline.runs.dry_run import database_heading, print_prediction_pla
 from foldcli.pipeline.runs.request import KeptState, PredictionRequest
 from foldcli.pipeline.search.rna import RnaSearch
 from foldcli.pipeline.search.stage import SearchStage
+from foldcli.pipeline.targets import plan
 from foldcli.pipeline.targets.alignment_request import AlignmentRequest
 from foldcli.pipeline.targets.identity import TargetIdentities
 from foldcli.progress import Report
@@ -143,17 +144,17 @@ def _predict(
         kept: what a session keeps; None in a command.
     """
     families = request.family.needed_families(request.network, [target for _, target in targets])
-    output = request.output
-    are_finished = all(output.files(name).path("done").exists() for name, _ in targets)
-    has_work = not request.dry_run and (output.overwrite or not are_finished)
+    request = request.with_defaults(families)
+    sources = request.family.sources(request.network, families)
+    # names of models, which the records have, do not depend on hashes of parameters
+    named = TargetIdentities(sources, [{"content": ""} for _ in sources], request.network.predict)
+    has_work = not request.dry_run and plan.has_work(targets, named, request.output)
     processes = Processes.choose(
         request.network, request.assignment, num_selected, request.threads, has_work, request.dry_run
     )
-    request = request.with_defaults(families)
-
     open_search = _start_search(request, processes, has_work, kept)
     networks = {} if kept is None else kept.networks
-    startup = start(request.network, not (request.dry_run or networks), families, processes, networks)
+    startup = start(request.network, has_work and not networks, sources, processes, networks)
     with _open_predictor(request, startup, has_work) as predictor:
         # imports more while the GPU is warmed up
         templates = _open_templates(request, predictor)

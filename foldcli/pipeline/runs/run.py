@@ -27,7 +27,7 @@ from functools import partial
 from itertools import chain
 
 from features.complexes.pairing import DEFAULT_PAIRING
-from foldcli.errors import NotRelaxed, NotReported, SomeTargetsFailed, TargetFailed
+from foldcli.errors import IncompleteTarget, SomeTargetsFailed, TargetFailed
 from foldcli.inputs.failures import Failures
 from foldcli.logs import log_time_since_start, logger
 from foldcli.outputs.done import DoneRecord
@@ -117,7 +117,7 @@ def run_targets(
 
 def _failed_names(failures: Failures) -> list[str]:
     """Return the names of the targets without results of this run."""
-    return [name for name, error in failures.failed if not isinstance(error, NotRelaxed | NotReported)]
+    return [name for name, error in failures.failed if not isinstance(error, IncompleteTarget)]
 
 
 class _Run:
@@ -233,12 +233,9 @@ class _Run:
         layout_of(self._settings.output.layout).log_ranking(record.ranking, record.rank_by)
         size = self._settings.identities.family_of(target.input).describe_size(record.facts)
         _log_result(target, record, size, self._settings.predictor.is_untrained)
-        if target.relax_failures:
-            reason = "; ".join(target.relax_failures)
-            self._state.failures.record(target.name, NotRelaxed(f"{reason}; the unrelaxed structure is kept"))
-        if not self._settings.output.report.is_made(target.files):
-            reason = "its report could not be made, see above; the next run tries again"
-            self._state.failures.record(target.name, NotReported(reason))
+        is_reported = self._settings.output.report.is_made(target.files)
+        if (error := target.incompleteness(is_reported)) is not None:
+            self._state.failures.record(target.name, error)
         self._state.progress.target_done(target.name)
 
 

@@ -137,8 +137,8 @@ def predict_in_workers(
         MissingError: there are targets left, and no worker is usable.
     """
     settings, predictor = state.settings, state.settings.predictor
-    if all(target.files.path("done").exists() for target in state.targets):
-        # there may be no work, for which no process is prepared
+    if not settings.startup.processes.has_work:
+        # no process is prepared for nothing
         if (first := next(targets, None)) is None:
             return
         targets = chain([first], targets)

@@ -70,7 +70,7 @@ class RnaSearch:
                 if error is None:
                     found[name] = _aligned(target, store)
                 else:
-                    failures.record(name, error)
+                    failures.add(name, error)
         return [(name, found[name]) for name, _ in targets if name in found]
 
 

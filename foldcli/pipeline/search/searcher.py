@@ -13,6 +13,7 @@ from msa.database.database import TargetDatabase
 from msa.engines.database_processes import DatabaseProcesses
 from msa.engines.engine import Engine, ProfileCallback
 from msa.engines.search_settings import SearchSettings
+from msa.gpu.device.devices import lasting_failure
 from msa.hits.hits import Hits
 from msa.io.fasta import FastaRecord
 from msa.profile.pssm import ProfileRecord, QueryProfile
@@ -63,6 +64,7 @@ class LocalSearcher(HitSearcher):
 
         Raises:
             InputError: a query is too short, or a file of the database has changed since it was opened.
+            GpuUnavailable: the GPU has failed, and cannot be used by its process any more.
         """
         results = search_many(
             queries, self.database, settings, engine=self.engine, progress=progress, on_profile=on_profile
@@ -87,9 +89,11 @@ class LocalSearcher(HitSearcher):
             for result in results:
                 self.database.check_sizes()
                 yield result
-        except Exception:
+        except Exception as error:
             # bytes behind the end of a truncated file read as zeros, on which a search may fail
             self.database.check_sizes()
+            if (failure := lasting_failure(error)) is not None:
+                raise failure from error
             raise
         if stages := self.engine.seconds:
             text = ", ".join(f"{stage} {seconds:.3f} s" for stage, seconds in stages.items())

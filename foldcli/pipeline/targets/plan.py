@@ -1,10 +1,10 @@
 """Plans of targets: the requested predictions, compared with the results of earlier runs."""
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from foldcli.families.settings import Job
+from foldcli.families.settings import Job, JobSettings
 from foldcli.fingerprints import fingerprint
 from foldcli.logs import warn_once
 from foldcli.outputs.done import FinishedTarget
@@ -127,25 +127,56 @@ def plan_target(
     ]
     if replaced:
         raise InputError(_refusal(files, replaced, "made with other network parameters"), files.name)
-    is_finished = finished.rank_by == identities.settings.rank
-    is_finished = is_finished and _is_complete(files, finished, requested, extras, output)
+    is_finished = _is_complete(files, finished, requested, identities.settings, output)
     return TargetPlan(identity, key, jobs, stop_at_score, extras, finished, is_finished)
+
+
+def has_work(
+    targets: Sequence[tuple[str, object]], identities: TargetIdentities, output: OutputSettings
+) -> bool:
+    """Return True if a run will work on a target, which its record shows before anything is hashed.
+
+    Results of other settings or parameters count as finished: `plan_target` refuses to replace them.
+
+    Args:
+        targets: names and inputs.
+        identities: identities of the run; the hashes of its parameters and its request are not used.
+        output: settings of the results.
+    """
+    if output.overwrite or not all(output.files(name).path("done").exists() for name, _ in targets):
+        return True
+    return not all(_is_recorded(output.files(name), item, identities, output) for name, item in targets)
+
+
+def _is_recorded(
+    files: TargetFiles, target_input: object, identities: TargetIdentities, output: OutputSettings
+) -> bool:
+    """Return True if the record of a target has all requested models, or no network predicts the target."""
+    if (finished := read_finished(files)) is None:
+        return False
+    settings = identities.settings
+    try:
+        jobs = _needed_jobs(identities.jobs(target_input), finished.ranking, settings.stop_at_score)
+    except InputError:
+        return True
+    return _is_complete(files, finished, {tag for job in jobs for tag in job.tags}, settings, output)
 
 
 def _is_complete(
     files: TargetFiles,
     finished: FinishedTarget,
-    requested: dict[str, str],
-    extras: tuple[Extra, ...],
+    requested: Collection[str],
+    settings: JobSettings,
     output: OutputSettings,
 ) -> bool:
-    """Return True if finished results have all requested models, by tag, with the files of the settings."""
+    """Return True if results have all requested models, by tag, ranked and with the files of the settings."""
     models = [result for result in finished.ranking if result.tag in requested]
     # an interrupted run may have moved done.json aside
     if not (
-        files.path("done").is_file()
-        and requested.keys() <= {result.tag for result in models}
-        and all(result.has_extras(extras) for result in models)
+        finished.rank_by == settings.rank
+        and files.path("done").is_file()
+        and set(requested) == {result.tag for result in models}
+        and all(result.has_extras(settings.extras) for result in models)
         and (not output.archive or files.path("archive").is_file())
         and output.report.is_made(files)
     ):

@@ -210,17 +210,27 @@ def stored_progress(run: Path) -> Progress:
     return read_portable_manifest(portable).progress if (portable / MANIFEST).exists() else Progress()
 
 
-def averaged_arrays(folder: Path, manifest: PortableManifest | None = None) -> dict[str, np.ndarray]:
-    """Return the averaged parameters of a portable checkpoint by DeepMind's names, float32.
+def read_average(folder: Path) -> tuple[PortableManifest, dict[str, np.ndarray]]:
+    """Read the manifest of a portable checkpoint, and the averaged parameters by DeepMind's names, float32.
+
+    Both are of one checkpoint: if a training run replaces it meanwhile, the new one is read.
 
     Raises:
-        DataError: a part is missing or damaged, or the manifest, if it is given, is not that of the folder.
+        DataError: a part is missing or damaged.
     """
-    manifest = manifest or read_portable_manifest(folder)
-    network = AlphaFold(manifest.config)
-    flat = FlatParameters(network, torch.device("cpu"))
-    flat.unpack(_load_parts(folder, "average", manifest.parts.average, flat)["values"], flat.values)
-    return parameter_arrays(network)
+    manifest = read_portable_manifest(folder)
+    while True:
+        network = AlphaFold(manifest.config)
+        flat = FlatParameters(network, torch.device("cpu"))
+        try:
+            values = _load_parts(folder, "average", manifest.parts.average, flat)["values"]
+        except DataError:
+            previous, manifest = manifest, read_portable_manifest(folder)
+            if manifest == previous:
+                raise
+        else:
+            flat.unpack(values, flat.values)
+            return manifest, parameter_arrays(network)
 
 
 def _check_config(path: Path, stored: str, config: Architecture) -> None:

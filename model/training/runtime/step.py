@@ -64,6 +64,10 @@ class StepGradient:
         self._clips_micro_batches = settings.adam.clip_each == "micro_batch"
         # the sum of clipped gradients, if a process has several in a step
         self._clipped: torch.Tensor | None = None
+        self.forget_stop()
+
+    def forget_stop(self) -> None:
+        """Forget that a process has requested a stop."""
         self._stop_votes = torch.zeros(())
 
     @property
@@ -172,9 +176,13 @@ class GradientGuard:
             return False
         self._skipped += 1
         if self._skipped > self._options.max_skipped:
+            cause, remedy = "that was not finite", ""
+            if math.isfinite(norm):
+                cause, remedy = "that was not finite or a spike", ", raise spike_factor,"
             raise TrainingDiverged(
-                f"{self._skipped} steps in a row had a gradient that was not finite or a spike "
-                f"(norm {norm:.3g} at step {step})"
+                f"{self._skipped} steps in a row had a gradient {cause} (norm {norm:.3g} at step {step}). A "
+                "continued run repeats them with the same settings: lower learning_rate"
+                f"{remedy} or continue from a copy of an earlier checkpoint"
             )
         return True
 

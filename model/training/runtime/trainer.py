@@ -159,6 +159,7 @@ class Trainer(Generic[Sample]):
         """
         begin, first, settings = time.monotonic(), self.progress, self.settings
         is_last = self._is_late = False
+        self._gradient.forget_stop()
         while self.progress.step < settings.total_steps and not (is_last or self._stopping):
             report = self._step()
             seconds = time.monotonic() - begin

@@ -25,6 +25,16 @@ MIN_FREE_BYTES = 512 * 2**20
 """GPU memory that a search needs even for the smallest database."""
 
 _SUCCESS = "CUDA_SUCCESS"
+# results of calls after which a process cannot use the GPU any more, as cuda.h says
+_LASTING_ERRORS = frozenset(
+    f"CUDA_ERROR_{name}"
+    for name in (
+        "ASSERT", "CONTAINED", "CONTEXT_IS_DESTROYED", "DEVICE_UNAVAILABLE", "ECC_UNCORRECTABLE",
+        "HARDWARE_STACK_ERROR", "ILLEGAL_ADDRESS", "ILLEGAL_INSTRUCTION", "INVALID_ADDRESS_SPACE",
+        "INVALID_PC", "LAUNCH_FAILED", "LAUNCH_TIMEOUT", "MISALIGNED_ADDRESS", "NVLINK_UNCORRECTABLE",
+        "UNKNOWN",
+    )
+)  # fmt: skip
 _REMEDY = "Use --device cpu, or --device auto to use a GPU if one works."
 
 Version = tuple[int, int]
@@ -39,6 +49,16 @@ class GpuUnavailable(MissingError):
 
 class AlignmentTooLarge(GpuUnavailable):
     """An alignment does not fit into the memory of the GPU, which other queries may use."""
+
+
+def lasting_failure(error: Exception) -> GpuUnavailable | None:
+    """Return the error of a GPU that its process cannot use any more; None if `error` does not show that."""
+    if not isinstance(error, DriverError) or error.name not in _LASTING_ERRORS:
+        return None
+    return GpuUnavailable(
+        f"the GPU failed: {error}",
+        "The system log (dmesg) may report memory or driver errors; the same command continues the run.",
+    )
 
 
 @dataclass(frozen=True)

@@ -148,6 +148,25 @@ def test_second_process_in_the_folder_of_a_run_is_refused(data: Path, tmp_path: 
     assert not list(run.iterdir())
 
 
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (["--unpack-only", "--export", "a.npz"], "--unpack-only excludes --export"),
+        (["--unpack-only", "--package", "a"], "--unpack-only excludes --package"),
+        (["--export", "a.npz", "--package", "a"], "--export excludes --package"),
+        (["--scores", "tiny.yaml"], "--scores requires --package"),
+    ],
+)
+def test_options_that_would_be_ignored_are_refused(
+    tmp_path: Path, options: list[str], reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("tiny.yaml").write_text(CONFIG)
+    result = CliRunner().invoke(command, ["tiny.yaml", "-o", "run", *options])
+    assert (result.exit_code, sorted(os.listdir())) == (2, ["tiny.yaml"])
+    assert reason in result.output
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("stop_signals_restored")
 def test_run_is_continued_and_exported(data: Path, tmp_path: Path) -> None:
@@ -194,13 +213,19 @@ def test_two_processes_stop_after_the_given_steps(data: Path, tmp_path: Path) ->
     config.write_text(CONFIG.replace("\nbatch: 1", "\nbatch: 2"))
     options = ["train", config, "-o", run, "--data", data, "--prepared", tmp_path / "unpacked"]
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    assert run_foldcli([*options, "--unpack-only"]).returncode == 0
-    subprocess.run(
+    # only the first process says what it does
+    for rank in ("0", "1"):
+        unpacked = run_foldcli([*options, "--unpack-only", "-v"], env=os.environ | {"RANK": rank})
+        assert (unpacked.returncode, " chains in " in unpacked.stderr) == (0, rank == "0")
+    result = subprocess.run(
         [*torchrun, "-m", "foldcli", *map(str, options), "--device", "cpu", "--max-steps", "2"],
         check=True,
         env=os.environ | {"OMP_NUM_THREADS": "1"},
         timeout=60,
+        stderr=subprocess.PIPE,
+        text=True,
     )
+    assert result.stderr.count("2 process(es) on cpu") == 1
     assert stored_progress(run).step == 2
     lines = (run / "metrics.jsonl").read_text().splitlines()
     assert [json.loads(line)["step"] for line in lines] == [1, 2]

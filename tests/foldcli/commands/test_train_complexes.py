@@ -208,6 +208,7 @@ def test_wrong_arguments_are_refused_in_one_line(complexes: Path, tmp_path: Path
     run, data = tmp_path / "run", ("--data", complexes)
     for text, arguments, code, reason in [
         (CONFIG, ("--workers", 2), 2, "--workers does not apply to all-atom networks"),
+        (CONFIG, (*data, "--workers", 0), 2, "--workers does not apply to all-atom networks"),
         (CONFIG, (), 2, "Missing training data"),
         (CONFIG, ("--data", tmp_path), 3, "no complexes for training"),
         (CONFIG, ("--package", tmp_path / "out"), 3, "checkpoint.safetensors: no such checkpoint"),

@@ -106,6 +106,7 @@ class Constant(Family[Assembly, ConstantSource, list[int], Sample, ConstantSetti
 
     name = "constant"
     size_unit = "tokens"
+    own_options = frozenset({"num_recycles"})
     writer = ConstantWriter()
 
     def claims(self, params: str | None) -> bool:

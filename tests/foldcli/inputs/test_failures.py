@@ -86,3 +86,25 @@ def test_each_shard_has_its_own_list(tmp_path: Path) -> None:
         "failures.1-of-2.jsonl",
         "failures.2-of-2.jsonl",
     ]
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (InputError("bad", "t1"), "t1: bad"),
+        (InputError("bad", "t1", 3, 4), "t1:3:4: bad"),
+        (InputError("t10 and t1 differ"), "t1: t10 and t1 differ"),
+        (InputError("bad", "t1x.a3m"), "t1: t1x.a3m: bad"),
+        (InputError("bad", "t1.a3m"), "t1: t1.a3m: bad"),
+    ],
+)
+def test_failure_names_its_target(
+    error: Exception,
+    line: str,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("foldcli.logs.logger.propagate", True)
+    Failures(tmp_path, ALL).add("t1", error)
+    assert caplog.messages == [line]

@@ -22,7 +22,7 @@ from model.alphafold3.heads import distance_bins, representative_atoms
 from model.alphafold3.inputs import AlphaFold3Inputs
 from model.alphafold3.network import alignment_rows
 from model.alphafold3.sampling import SeededDraws
-from model.confidence.surface import accessible_areas
+from model.confidence.surface import POINTS, PROBE, _sphere, accessible_areas
 from tests.model.alphafold3.confidence_inputs import make_inputs
 
 SURFACE = dict(np.load(Path(__file__).parent / "data" / "surface.npz"))
@@ -50,6 +50,23 @@ def test_surface_is_that_of_openfold3() -> None:
     assert 0.1 < SURFACE["share"] < 0.9
     positions = torch.from_numpy(SURFACE["positions"])
     assert Surface(inputs).disorder(positions) == pytest.approx(SURFACE["share"])
+
+
+def test_areas_count_the_points_outside_all_other_spheres() -> None:
+    generator = np.random.default_rng(0)
+    positions = generator.normal(0, 4, (150, 3)).astype(np.float32)
+    positions[7] = positions[8]  # atoms at the same place do not hide each other
+    positions[9], positions[10] = np.nan, 1000
+    radii = generator.choice(np.float32([1.42, 1.64, 1.88]), 150)
+    reach, free = radii + np.float32(PROBE), []
+    for centre, radius in zip(positions, reach, strict=True):
+        offsets = (_sphere() * radius + centre)[:, None] - positions
+        x, y, z = np.moveaxis(offsets * offsets, -1, 0)
+        others = (positions != centre).any(axis=-1)
+        free.append((~((x + y + z < reach * reach) & others)).all(axis=-1).sum())
+    found = accessible_areas(positions, radii) / (4 * np.pi / POINTS * reach * reach)
+    assert found.round().tolist() == free
+    assert free[9] == free[10] == POINTS and 0 in free
 
 
 def test_disorder_without_protein_is_zero() -> None:

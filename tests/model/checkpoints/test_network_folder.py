@@ -108,7 +108,7 @@ def test_range_of_single_chains() -> None:
 
 
 def test_cases_are_described() -> None:
-    assert SHALLOW.label == "no template and less than 10 effective sequences"
+    assert SHALLOW.label == "no template and fewer than 10 effective sequences"
     assert replace(SHALLOW, lower=5.0).label == "no template and 5 to 10 effective sequences"
     assert DEEP.label == "no template and at least 10 effective sequences"
     assert WEAK.label == "weak templates (E > 0.001, or under 70 % covered)"

@@ -4,7 +4,8 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import fields, replace
 from functools import cache
@@ -250,8 +251,43 @@ def exchange_and_return(x: torch.Tensor, pieces: int) -> tuple[Any, Any, dict[st
     return columns.float().numpy(), back.float().numpy(), group.totals
 
 
-def copy_between_ranks(folder: Path, sizes: list[list[int]]) -> list[tuple[dict[int, Any], dict[int, Any]]]:
-    """Copy tensors between ranks through the host's memory, several transfers at a time.
+@contextmanager
+def copying_group(folder: Path) -> Iterator[tuple[RankGroup, HostDriver]]:
+    """Yield the group of all ranks, which copies through the host's memory in a folder.
+
+    Results of up to 99 residues are exchanged at once.
+    """
+    driver = HostDriver(folder / f"memory of {distributed.get_rank()}")
+    with (
+        mock.patch.object(peer_copies, "Driver", lambda: driver),
+        mock.patch.multiple(
+            torch.cuda, Stream=HostStream, current_stream=HostStream, synchronize=id,
+            is_current_stream_capturing=bool,
+        ),
+        mock.patch.object(torch, "zeros", lambda *shape, dtype, device: driver.allocate(*shape, dtype=dtype)),
+    ):  # fmt: skip
+        group = RankGroup(max_pairs_at_once=99 * -(-99 // distributed.get_world_size()))
+        assert group.open_copies(torch.device("cpu")) == ""
+        yield group, driver
+
+
+def _tensors_to_copy(
+    driver: HostDriver, sizes: list[list[int]], factor: int
+) -> tuple[dict[int, torch.Tensor], dict[int, torch.Tensor]]:
+    """Return random tensors to send, and tensors to receive, by rank; see `copy_between_ranks`."""
+    rank = distributed.get_rank()
+    others = [other for other in range(len(sizes)) if other != rank]
+    sent = {r: torch.randn(factor * sizes[rank][r]) for r in others}
+    received = {r: driver.allocate(factor * sizes[r][rank], dtype=torch.float32) for r in others}
+    return sent, received
+
+
+def _as_arrays(*transfers: dict[int, torch.Tensor]) -> tuple[Any, ...]:
+    return tuple({rank: x.numpy().copy() for rank, x in tensors.items()} for tensors in transfers)
+
+
+def copy_between_ranks(folder: Path, sizes: list[list[int]]) -> list[tuple[Any, ...]]:
+    """Copy tensors between ranks, several transfers at a time.
 
     Args:
         folder: where ranks share memory.
@@ -260,31 +296,17 @@ def copy_between_ranks(folder: Path, sizes: list[list[int]]) -> list[tuple[dict[
     Returns:
         What was sent and received by rank in each transfer.
     """
-    rank = distributed.get_rank()
-    driver = HostDriver(folder / f"memory of {rank}")
-    with (
-        mock.patch.object(peer_copies, "Driver", lambda: driver),
-        mock.patch.multiple(torch.cuda, Stream=HostStream, current_stream=HostStream, synchronize=id),
-        mock.patch.object(torch, "zeros", lambda *shape, dtype, device: driver.allocate(*shape, dtype=dtype)),
-    ):
-        # 33 or 50 rows
-        group = RankGroup(max_pairs_at_once=99 * -(-99 // len(sizes)))
-        assert group.open_copies(torch.device("cpu")) == ""
+    with copying_group(folder) as (group, driver):
         used = []
-        for residues in (101, 99):
-            group.begin(residues)
+        for residues, scarce in ((101, False), (99, False), (99, True)):
+            group.begin(residues, scarce_memory=scarce)
             used.append((group.pieces, group.can_be_captured))
-        assert used == [(4, False), (1, True)]
+        assert used == [(4, False), (1, True), (1, False)]
         copies = group.copies
         assert copies is not None
         waits, results = [], []
         for number in range(4):
-            sent = {r: torch.randn(number * sizes[rank][r]) for r in range(len(sizes)) if r != rank}
-            received = {
-                r: driver.allocate(number * sizes[r][rank], dtype=torch.float32)
-                for r in range(len(sizes))
-                if r != rank
-            }
+            sent, received = _tensors_to_copy(driver, sizes, number)
             waits.append(copies.start(sent, received))
             results.append((sent, received))
             if number == 1:
@@ -294,7 +316,45 @@ def copy_between_ranks(folder: Path, sizes: list[list[int]]) -> list[tuple[dict[
                 copies.release()
         for wait in waits:
             wait()
-    return [tuple({r: x.numpy().copy() for r, x in y.items()} for y in pair) for pair in results]  # type: ignore[misc]
+        return [_as_arrays(*pair) for pair in results]
+
+
+def replay_copies(folder: Path, sizes: list[list[int]], replays: int) -> list[tuple[Any, ...]]:
+    """Replay two overlapping transfers between ranks as a graph; see `copy_between_ranks`.
+
+    The last rank fails to capture them at first, and later prepares each replay more slowly than the others.
+    """
+    results, is_last = [], distributed.get_rank() == len(sizes) - 1
+    capturing = mock.patch.object(torch.cuda, "is_current_stream_capturing", lambda: True)
+    with copying_group(folder) as (group, driver), capturing:
+        copies = group.copies
+        assert copies is not None
+        pairs = [_tensors_to_copy(driver, sizes, 1) for _ in range(2)]
+        error = "no capture" if is_last else ""
+        if not is_last:
+            try:
+                with mock.patch.object(peer_copies, "CAPTURE_SECONDS", 0.1):
+                    copies.start(*pairs[0])
+            except peer_copies.PeerCopyError as failure:
+                error = str(failure)
+        first_error = group.first_error(error)
+        assert first_error == f"rank 0: rank {len(sizes) - 1} does not capture the same transfers"
+        driver.recorded = []
+        waits = [copies.start(*pair) for pair in pairs]
+        for wait in waits:
+            wait()
+        works, driver.recorded = driver.recorded, None
+        for _ in range(replays):
+            time.sleep(0.05 * is_last)
+            for sent, received in pairs:
+                for x in sent.values():
+                    x.normal_()
+                for x in received.values():
+                    x.fill_(torch.nan)
+            for work in works:
+                work()
+            results += [_as_arrays(*pair) for pair in pairs]
+    return results
 
 
 def fail_in_session(port: int, way: str) -> tuple[str, bool] | str:

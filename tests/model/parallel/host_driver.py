@@ -2,12 +2,13 @@
 
 import ctypes
 import mmap
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 
-BYTES = 2**16
+BYTES = 2**20
 
 
 class HostStream:
@@ -39,6 +40,16 @@ class HostDriver:
         self.path, self.opened = path, []
         self.memory, self.base = self._map(path)
         self.used = 0
+        # what streams do, while a graph is captured
+        self.recorded: list[Callable[[], None]] | None = None
+
+    def exchange_capture_mode(self, mode: ctypes.c_int) -> None:
+        """Do nothing, as the memory of hosts can always be opened."""
+
+    def _run(self, work: Callable[[], None]) -> None:
+        work()
+        if self.recorded is not None:
+            self.recorded.append(work)
 
     def _map(self, path: Path) -> tuple[torch.Tensor, int]:
         with path.open("r+b") as file:
@@ -76,13 +87,19 @@ class HostDriver:
 
     def copy(self, target: int, source: int, size: int, stream: int) -> None:
         """Copy bytes."""
-        ctypes.memmove(target, source, size)
+        self._run(lambda: ctypes.memmove(target, source, size))
 
     def write_value(self, stream: int, address: int, value: int, flags: int) -> None:
         """Write a flag."""
-        ctypes.c_uint32.from_address(address).value = value
+        flag = ctypes.c_uint32.from_address(address)
+        self._run(lambda: setattr(flag, "value", value))
 
     def wait_value(self, stream: int, address: int, value: int, flags: int) -> None:
         """Wait for a flag."""
-        while ctypes.c_uint32.from_address(address).value < value:
-            pass
+        flag = ctypes.c_uint32.from_address(address)
+
+        def wait() -> None:
+            while flag.value < value:
+                pass
+
+        self._run(wait)

@@ -2,6 +2,7 @@
 
 import weakref
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -59,16 +60,28 @@ def test_waiting_frees_sent_tensors() -> None:
     assert all(reference() is None for reference in freed)
 
 
+def _assert_received(results: list[Any], sizes: list[list[int]], factors: list[int]) -> None:
+    """Compare what ranks have received with what was sent, in each transfer."""
+    for number, factor in enumerate(factors):
+        for sender in range(len(sizes)):
+            for receiver, sent in results[sender][number][0].items():
+                received = results[receiver][number][1][sender]
+                assert len(sent) == factor * sizes[sender][receiver]
+                assert np.array_equal(received, sent)
+
+
 def test_copies_arrive_in_order(ranks: RankProcesses, tmp_path: Path) -> None:
     size = len(ranks.processes)
     sizes = [[3 + 5 * sender + receiver for receiver in range(size)] for sender in range(size)]
-    results = ranks.call(cases.copy_between_ranks, tmp_path, sizes)
-    for number in range(4):
-        for sender in range(size):
-            for receiver, sent in results[sender][number][0].items():
-                received = results[receiver][number][1][sender]
-                assert len(sent) == number * sizes[sender][receiver]
-                assert np.array_equal(received, sent)
+    _assert_received(ranks.call(cases.copy_between_ranks, tmp_path, sizes), sizes, [0, 1, 2, 3])
+
+
+def test_captured_copies_are_repeated(ranks: RankProcesses, tmp_path: Path) -> None:
+    size = len(ranks.processes)
+    sizes = [[3 + 5 * sender + receiver for receiver in range(size)] for sender in range(size)]
+    results = ranks.call(cases.replay_copies, tmp_path, sizes, 3)
+    _assert_received(results, sizes, [1] * 6)
+    assert not np.array_equal(results[0][0][0][1], results[0][2][0][1])
 
 
 def test_first_error_of_a_rank_is_that_of_all(ranks: RankProcesses) -> None:

@@ -1,7 +1,9 @@
 """Tests of training runs: steps, resuming, several processes, checkpoints."""
 
+import itertools
 import json
 import shutil
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,7 +25,7 @@ from model.training.runtime import checkpoint
 from model.training.runtime.checkpoint import (
     CARRIED_FOLDER,
     FULL_NAME,
-    averaged_arrays,
+    read_average,
     read_portable_manifest,
     save_portable_checkpoint,
     stored_progress,
@@ -121,7 +123,7 @@ def test_network_of_a_portable_checkpoint_runs_in_the_inference_code(
 ) -> None:
     trainer = chain_trainer(settings, chains, split, tmp_path, CPU)
     list(trainer.train(max_steps=1))
-    network = build_network(settings.network, averaged_arrays(tmp_path / CARRIED_FOLDER))
+    network = build_network(settings.network, read_average(tmp_path / CARRIED_FOLDER)[1])
     with trainer.flat.using_average():
         for name, parameter in trainer.task.network.named_parameters():
             assert torch.allclose(parameter, network.get_parameter(name), rtol=2**-8, atol=1e-12), name
@@ -147,15 +149,15 @@ def test_damaged_portable_checkpoint_is_named(
     for content in (whole[:100], whole[:-1], other):
         part.write_bytes(content)
         with pytest.raises(DataError, match="damaged checkpoint"):
-            averaged_arrays(folder)
+            read_average(folder)
         with pytest.raises(DataError, match="damaged checkpoint"):
             chain_trainer(settings, chains, split, tmp_path, CPU, resume=True)
     part.unlink()
     with pytest.raises(DataError, match=r"average-0-.*\.safetensors: missing part"):
-        averaged_arrays(folder)
+        read_average(folder)
     for text in ("{", "{}", "[]", '{"config": {}, "progress": {}, "parts": {"average": "x", "offset": 1}}'):
         manifest.write_text(text)
-        for read in (lambda: averaged_arrays(folder), lambda: stored_progress(tmp_path)):
+        for read in (lambda: read_average(folder), lambda: stored_progress(tmp_path)):
             with pytest.raises(DataError, match=r"manifest\.json: damaged checkpoint"):
                 read()
 
@@ -167,7 +169,7 @@ def test_portable_checkpoint_survives_a_stop_between_its_parts(
     list(trainer.train(max_steps=1))
     newer = tmp_path / CARRIED_FOLDER
     folder = Path(shutil.copytree(newer, tmp_path / "older"))
-    manifest, before = read_portable_manifest(folder), averaged_arrays(folder)
+    before = read_average(folder)[1]
     list(trainer.train(max_steps=1))
     # the write of this part fails after those of the average
     (obstacle,) = (folder / path.name for path in newer.glob("offset-0-*"))
@@ -177,11 +179,38 @@ def test_portable_checkpoint_survives_a_stop_between_its_parts(
     obstacle.rmdir()
     (folder / ".average-0.tmp").touch()  # of a killed process
     assert read_portable_manifest(folder).progress.step == 1
-    assert all(np.array_equal(before[name], values) for name, values in averaged_arrays(folder).items())
+    assert all(np.array_equal(before[name], values) for name, values in read_average(folder)[1].items())
     save_portable_checkpoint(folder, trainer.flat, settings.network, trainer.progress)
     assert {path.name for path in folder.iterdir()} == {path.name for path in newer.iterdir()}
-    with pytest.raises(DataError, match="missing part"):
-        averaged_arrays(folder, manifest)
+
+
+def test_average_is_that_of_one_checkpoint_while_a_run_replaces_it(
+    settings: TrainingSettings, chains: ChainSet, split: Split, tmp_path: Path
+) -> None:
+    trainer = chain_trainer(settings, chains, split, None, CPU)
+    ended = threading.Event()
+
+    def save(step: int) -> None:
+        trainer.flat.average.fill_(step)
+        progress = replace(trainer.progress, step=step)
+        save_portable_checkpoint(tmp_path, trainer.flat, settings.network, progress)
+
+    def replace_until_ended() -> None:
+        for step in itertools.cycle(range(1, 100)):
+            if ended.is_set():
+                return
+            save(step)
+
+    save(0)
+    writer = threading.Thread(target=replace_until_ended)
+    writer.start()
+    try:
+        for _ in range(30):
+            manifest, arrays = read_average(tmp_path)
+            assert all((values == manifest.progress.step).all() for values in arrays.values())
+    finally:
+        ended.set()
+        writer.join()
 
 
 def test_incomplete_and_older_portable_checkpoints(

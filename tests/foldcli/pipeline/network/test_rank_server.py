@@ -13,7 +13,7 @@ from torch import distributed
 from foldcli.errors import ExitCode
 from foldcli.families.settings import AlphaFold2Settings, NetworkOptions
 from foldcli.pipeline.network import rank_server
-from foldcli.pipeline.network.rank_server import FAMILIES_KEY, ending_all_on_failure, serve_rank
+from foldcli.pipeline.network.rank_server import NETWORKS_KEY, ending_all_on_failure, serve_rank
 from model.errors import OutOfMemory
 from model.parallel import session as session_module
 from model.parallel.rank_assignment import RankAssignment
@@ -62,10 +62,10 @@ def test_a_failure_ends_every_rank_and_one_reports_it(tmp_path: Path) -> None:
     assert [(tmp_path / f"log{rank}").read_text() for rank in (0, 1)] == [message, ""]
 
 
-def serve(store: distributed.TCPStore) -> int:
+def serve(store: distributed.TCPStore, params: str | None = None) -> int:
     """Return the exit code of rank 1 of two on the CPU."""
     options = NetworkOptions(
-        tiny_parameters(), (1,), "auto", "cpu", None, None, "auto", AlphaFold2Settings(), gpus_per_target=2
+        params, (1,), "auto", "cpu", None, None, "auto", AlphaFold2Settings(), gpus_per_target=2
     )
     threads = torch.get_num_threads()
     try:
@@ -79,10 +79,13 @@ def test_a_rank_is_done_if_rank_0_has_nothing_to_predict(store: distributed.TCPS
     assert serve(store) == ExitCode.DONE
 
 
-def test_a_rank_of_another_version_leaves(store: distributed.TCPStore) -> None:
-    store.set(FAMILIES_KEY, json.dumps(["alphafold2"]))
+@pytest.mark.parametrize("default", [False, True])
+def test_a_rank_of_another_version_leaves(store: distributed.TCPStore, default: bool) -> None:
+    params = tiny_parameters()
+    store.set(NETWORKS_KEY, json.dumps([params, ["monomer"]]))
     store.set("identity/0", json.dumps({"host": "a host", "foldcli": "another"}))
-    assert serve(store) == ExitCode.MISSING
+    # without parameters of its own, a rank has those that rank 0 has chosen
+    assert serve(store, None if default else params) == ExitCode.MISSING
     assert store.check(["mismatch/1"])
     # the values that must be equal
     own = json.loads(store.get("identity/1"))

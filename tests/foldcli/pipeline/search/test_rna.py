@@ -6,6 +6,7 @@ import pytest
 
 from features.assembly.job import Ligand, MoleculeJob, Polymer
 from features.chemistry.residue_classes import MoleculeKind
+from foldcli.errors import TargetFailed
 from foldcli.inputs.failures import Failures
 from foldcli.inputs.shard import Shard
 from foldcli.pipeline.search.rna import RnaSearch
@@ -72,3 +73,11 @@ def test_a_database_of_proteins_is_refused(search: RnaSearch, tmp_path: Path) ->
     wrong = RnaSearch(str(tmp_path / "proteins"), search.settings, search.cache)
     with pytest.raises(InputError, match="database of proteins"):
         wrong.add_alignments([("job", JOB)], Failures(tmp_path, Shard()))
+
+
+def test_failed_search_counts_as_a_failed_target(search: RnaSearch, tmp_path: Path) -> None:
+    search.cache.write_text("not a folder")
+    failures = Failures(tmp_path, Shard())
+    assert search.add_alignments([("job", JOB), *OTHERS], failures) == OTHERS
+    with pytest.raises(TargetFailed):
+        failures.raise_if_any()

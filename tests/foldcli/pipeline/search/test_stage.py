@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from cuda.driver import DriverError
 from foldcli.inputs.complexes import chain_query
 from foldcli.outputs.layout import TargetFiles
 from foldcli.outputs.target import TargetRun
@@ -213,6 +214,29 @@ def test_errors_of_engine_and_database_are_those_of_all_queries(tmp_path: Path) 
                 stream.write(b"x")
     found = errors(RecordingSearcher(database, CpuEngine()))
     assert len(set(found)) == 1 and "damaged database" in found[0]
+
+
+class FailedEngine(CpuEngine):
+    """An engine whose GPU fails."""
+
+    def __init__(self, result: str) -> None:
+        super().__init__()
+        self.result = result
+
+    def run(self, *arguments: Any) -> Iterator[Any]:
+        """Fail as the driver does."""
+        raise DriverError("cuEventSynchronize", self.result)
+
+
+@pytest.mark.parametrize(
+    ("result", "sizes"),
+    [("CUDA_ERROR_ILLEGAL_ADDRESS", [4]), ("CUDA_ERROR_INVALID_VALUE", [4, 2, 1, 1, 2, 1, 1])],
+)
+def test_failed_gpu_is_not_searched_with_again(result: str, sizes: list[int], tmp_path: Path) -> None:
+    searcher = RecordingSearcher(build(tmp_path, f">ubq\n{UBIQUITIN}\n"), FailedEngine(result))
+    stage = SearchStage(searcher, AlignmentSettings(SearchSettings(), AlignmentFilter()), show_progress=False)
+    found = list(stage.run([(name, QUERY) for name in "abcd"], Written()))
+    assert all(result in str(each.error) for each in found) and searcher.__dict__["sizes"] == sizes
 
 
 def test_chains_of_a_large_batch_are_searched_together(tmp_path: Path) -> None:

@@ -1,12 +1,15 @@
 """Tests of plans: results of other settings, further models, other rankings, and damaged records."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from foldcli.pipeline.runs.dry_run import RESUMED, TO_DO
+from foldcli.pipeline.targets.identity import TargetIdentities
+from foldcli.pipeline.targets.plan import has_work
 from msa.io.fasta import FastaRecord
-from tests.foldcli.pipeline.runs.runs import UBIQUITIN, Runs
+from tests.foldcli.pipeline.runs.runs import QUERY, UBIQUITIN, Runs
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -91,3 +94,28 @@ def test_record_set_aside_by_a_killed_run_is_published_again(runs: Runs) -> None
     runs.run()
     assert (runs.contents(), runs.tags()) == (before, ranking)
     assert not runs.files.work_folder.exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, False),
+        ({"overwrite": True}, True),
+        ({"num_seeds": 2}, True),
+        ({"models": (3, 4)}, True),
+        ({"models": (3, 4), "stop_at_score": 0.0}, False),
+        ({"rank": "ptm"}, True),
+        ({"extras": ("single",)}, True),
+        # refused, because there are results of other settings
+        ({"num_recycles": 1}, False),
+    ],
+)
+def test_work_is_known_before_the_plan(runs: Runs, changes: dict[str, Any], expected: bool) -> None:
+    settings = runs.settings(**changes)
+    names = TargetIdentities(
+        settings.identities.sources,
+        [{"content": ""} for _ in settings.identities.sources],
+        settings.predictor.settings,
+    )
+    assert has_work([("q", QUERY)], names, settings.output) is expected
+    assert has_work([("q", QUERY), ("new", QUERY)], names, settings.output)

@@ -118,6 +118,8 @@ clipped = chain_trainer(settings, chains, split, None, processes)
 report = next(clipped.train())
 torch.save((gradients, clipped.flat.gradients, clipped.flat.values, report.gradient_norm),
            f"{sys.argv[2]}-{processes.rank}")
+# a limit of time ends a call, and not the next one; all processes know it one step later
+assert [len(list(clipped.train(max_seconds=0))) for _ in range(2)] == [2, 2]
 processes.close()
 """
 
