@@ -180,6 +180,18 @@ def test_warm_up_runs_the_network_once(
     assert caplog.text.count("the network is loaded") == caplog.text.count("the GPU is warmed up") == 1
 
 
+def test_warm_up_ends_when_there_is_a_job(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sources = find_parameters(tiny_parameters(), (1,), "auto", ("monomer",))
+    predictor = TinyPredictor(sources, SETTINGS, NetworkMemory("cuda:0"))
+    monkeypatch.setattr(predictor, "_has_jobs", True)
+    with caplog.at_level(logging.DEBUG, "foldcli"):
+        predictor.warm_up(sources[0])
+        predictor.end_warm_up()
+    assert "the network is loaded" in caplog.text and "the GPU is warmed up" not in caplog.text
+
+
 def assert_similar(ours: Path, theirs: Path) -> None:
     """Compare the scores of two results with rounding of their last digit."""
     paths = list(ours.glob("*_scores_*.json"))

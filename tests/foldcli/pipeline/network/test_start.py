@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from features.alphafold2.deterministic import make_features
 from features.alphafold2.sampling import SamplingSettings, sample_features
 from foldcli.families.settings import AlphaFold2Settings, NetworkOptions
 from foldcli.params.parameters import ParameterSource
-from foldcli.pipeline.network.preloading import start_preloading
+from foldcli.pipeline.network.preloading import start_preloading, take_file
 from foldcli.pipeline.network.processes import Processes
 from foldcli.pipeline.network.start import start
 from foldcli.pipeline.prepare.sampling_process import prepare_features
@@ -38,6 +39,12 @@ def test_preloading_reads_the_parameters(tmp_path: Path) -> None:
     assert missing is not None and isinstance(missing.exception(), FileNotFoundError)
 
 
+def has_read_ahead(source: ParameterSource) -> bool:
+    """Return True if this process, a worker, has read the file of a source."""
+    arrays = take_file(source)
+    return isinstance(arrays, Future) and "shape" in dir(next(iter(arrays.result().values())))
+
+
 def test_workers_start_with_the_run(tmp_path: Path) -> None:
     options = NetworkOptions(tiny_parameters(), (1,), "auto", "cpu", None, None, "auto", AlphaFold2Settings())
     startup = start(options, processes=Processes(worker_devices=("cpu",)))
@@ -45,8 +52,31 @@ def test_workers_start_with_the_run(tmp_path: Path) -> None:
     (service,) = startup.worker_services
     # `eval` itself imports nothing
     assert service.request("call", eval, "'torch' in __import__('sys').modules").result(60)
+    taken = [service.request("call", has_read_ahead, startup.sources[0]).result(60) for _ in range(2)]
+    assert taken == [True, False]
     service.close()
     assert start(options, preload=False, processes=Processes(worker_devices=("cpu",))).worker_services == ()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sampling", [0, 1])
+def test_numba_is_imported_only_by_the_processes_that_sample(sampling: int) -> None:
+    code = f"""
+import sys, time
+from foldcli.families.settings import AlphaFold2Settings, NetworkOptions
+from foldcli.pipeline.network.processes import Processes
+from foldcli.pipeline.network.start import start
+
+options = NetworkOptions({tiny_parameters()!r}, (1,), "auto", "cpu", None, None, "auto", AlphaFold2Settings())
+startup = start(options, processes=Processes(sampling={sampling}))
+end = time.monotonic() + (30 if startup.sampling is None else 1)
+while "numba" not in sys.modules and time.monotonic() < end:
+    time.sleep(0.05)
+assert ("numba" in sys.modules) == (startup.sampling is None)
+if startup.sampling is not None:
+    startup.sampling.terminate()
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_sampling_compiles_nothing_after_its_preparation(monkeypatch: pytest.MonkeyPatch) -> None:
