@@ -22,7 +22,7 @@ def start_worker(device: str, source: Source) -> None:
     set_triton_cache_folder()
     _files[source] = start_preloading(device, source)
     family_of(source).import_libraries()
-    import foldcli.pipeline.network.device_workers  # noqa: F401  # imports torch
+    import foldcli.pipeline.network.job_runners  # noqa: F401  # imports torch
 
 
 def take_file(source: Source) -> "Future[object] | None":
