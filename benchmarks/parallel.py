@@ -259,6 +259,8 @@ def measure_all_atom(
             seconds.append(time.perf_counter() - start)
     with timed_phases(network, None if group is None else group.rank):
         predict()
+    if network.graph_error:
+        print(f"    steps or blocks were no CUDA graphs: {network.graph_error}", flush=True)
     peak = torch.cuda.max_memory_allocated() if on_gpu else 0
     return Measured(seconds, [], peak, {}, positions)
 

@@ -169,12 +169,17 @@ def sample_positions(
     positions = (schedule[0] * draws.initial(samples, atoms)).to(mask)
 
     def draw(index: int) -> torch.Tensor:
-        return torch.cat([x.flatten(1) for x in draws.step(index, samples, atoms)], dim=1)
+        # by numpy, as the threads of torch's copies would delay the one that launches kernels
+        step_draws = draws.step(index, samples, atoms)
+        dtype, is_pinned = step_draws.noise.dtype, mask.is_cuda
+        drawn = torch.empty(samples, 7 + 3 * atoms, dtype=dtype, pin_memory=is_pinned)
+        np.concatenate([x.flatten(1).numpy() for x in step_draws], axis=1, out=drawn.numpy())
+        return drawn
 
     with ThreadPoolExecutor(1) as pool:  # a thread draws while this one launches kernels
         drawn = [pool.submit(draw, index) for index in range(min(steps, _STEPS_AHEAD))]
         for index in range(steps):
-            positions = run(positions, upload(drawn.pop(0).result(), mask), levels[index])
+            positions = run(positions, drawn.pop(0).result().to(mask, non_blocking=True), levels[index])
             if index + _STEPS_AHEAD < steps:
                 drawn.append(pool.submit(draw, index + _STEPS_AHEAD))
             if progress is not None:
