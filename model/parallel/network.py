@@ -97,6 +97,8 @@ class ParallelAlphaFold(AlphaFold):
 
     def initial_state(self, features: Features) -> RecycledState:
         """Return the all-zero state that the first pass starts from, with this rank's rows."""
+        # graphs of an earlier prediction know memory of other ranks, which is closed now
+        self.parallel_trunk.release_graphs()
         length, like = features["aatype"].shape[0], self.evoformer.single_activations.bias
         shards, channels = self.group.shards(length), self.config.evoformer.pair.channels
         pair_bytes = shards.max_count * length * channels * like.element_size()

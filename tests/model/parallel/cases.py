@@ -84,6 +84,8 @@ def predict_with_graphs(config: ModelConfig, samples: list[dict[str, np.ndarray]
     torch.cuda.set_device(device)
     process_group = distributed.new_group(backend="nccl")
     groups, found = [RankGroup(process_group, most) for most in (0, MAX_PAIRS_AT_ONCE)], []
+    for group in groups:
+        assert group.open_copies(device) == ""
     networks = [
         ParallelAlphaFold(build_network(config, random_parameters(config), device, kernels="fused"), group)
         for group in groups
