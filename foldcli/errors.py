@@ -229,8 +229,9 @@ def run_with_exit_codes(command: click.Command) -> int:
     except (Exception, KeyboardInterrupt, Terminated) as raised:
         # for click, the end of a file is an interruption, even that of a module's truncated bytecode
         failure: BaseException = raised.__cause__ if isinstance(raised.__cause__, EOFError) else raised
-        if is_bug(failure):
-            failure = _interruption(failure) or failure
+        if is_bug(failure) and (interruption := _interruption(failure)) is not None:
+            logger.debug("an error after an interruption", exc_info=failure)
+            failure = interruption
         code = exit_code_of(failure)
         if is_bug(failure):
             traceback.print_exc()

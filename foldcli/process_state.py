@@ -9,12 +9,14 @@ import ctypes
 import io
 import json
 import logging
+import math
 import os
 import resource
 import select
 import signal
 import sys
 import threading
+import time
 import warnings
 from _thread import start_new_thread
 from collections.abc import Callable, Iterator
@@ -37,6 +39,8 @@ _ADDRESS_OFFSET = 16
 _SA_SIGINFO = 4
 # until a signal that did not interrupt the main thread is sent again
 _REPEAT_SECONDS = 0.5
+# in which a signal is the same that was sent again while its handler began
+_SAME_SECONDS = 0.1
 # written to the pipe of signals when a handler runs
 _HANDLED = b"\0"
 
@@ -150,12 +154,19 @@ def on_stop_signals(handler: SignalHandler) -> None:
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
 
+    handled: dict[int, float] = {}
+
     def handle(number: int, frame: FrameType | None) -> None:
         os.write(writing, _HANDLED)
-        handler(number, frame)
+        now = time.monotonic()
+        is_repeated, handled[number] = now < handled.get(number, -math.inf) + _SAME_SECONDS, now
+        if not is_repeated:
+            handler(number, frame)
 
     _handle_stop_signals(handle)
     signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    # a signal of a forked process is not one of this process
+    os.register_at_fork(after_in_child=lambda: signal.set_wakeup_fd(-1))
     report = sys.unraisablehook
 
     def report_or_repeat(lost: "sys.UnraisableHookArgs") -> None:

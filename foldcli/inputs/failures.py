@@ -111,5 +111,5 @@ class Failures:
 
 
 def _with_name(name: str, reason: str) -> str:
-    # an error about a file begins with its name, or with the target's, and then a colon
+    # the reason may begin with the target's name and a colon already
     return reason if reason.startswith(f"{name}:") else f"{name}: {reason}"

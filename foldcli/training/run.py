@@ -85,7 +85,7 @@ def train(options: TrainingOptions) -> int | None:
     Raises:
         OptionError: the configuration or an option is wrong.
     """
-    if int(os.environ.get("RANK", "0")):
+    if int(os.environ.get("RANK", "0")) and int(os.environ.get("WORLD_SIZE", "1")) > 1:
         # the first of the processes that torchrun has started tells what all of them do
         logger.setLevel(logging.ERROR)
     given = [_option(name) for name in _INSTEAD if _is_given(options, name)]

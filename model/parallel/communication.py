@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch import distributed
 
-from model.parallel.peer_copies import PeerCopies, PeerCopyError
+from model.parallel.peer_copies import NOT_CAPTURED, PeerCopies, PeerCopyError
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -67,6 +67,7 @@ def copy_part(target: torch.Tensor, source: torch.Tensor) -> None:
 
     A GPU copies strided tensors element by element, and those of 2 bytes at a third of its bandwidth.
     """
+    assert target.dtype == source.dtype and target.shape == source.shape
     with suppress(RuntimeError):  # sizes, strides or offsets are no multiples of 16 bytes
         target, source = target.view(torch.complex128), source.view(torch.complex128)
     target.copy_(source)
@@ -196,12 +197,14 @@ class RankGroup:
             self.copies.release()
 
     def first_error(self, error: str) -> str:
-        """Return the first error of a rank, or an empty string; all ranks call this at the same time."""
-        errors = self._gather_objects(error)
-        first = next((f"rank {rank}: {text}" for rank, text in enumerate(errors) if text), "")
-        if first and self.copies is not None:
+        """Return the first error of a rank, or an empty string; all ranks call this at the same time.
+
+        An error that another rank has caused comes last.
+        """
+        texts = [f"rank {rank}: {text}" for rank, text in enumerate(self._gather_objects(error)) if text]
+        if texts and self.copies is not None:
             self.copies.align()
-        return first
+        return min(texts, key=lambda text: text.endswith(NOT_CAPTURED), default="")
 
     def least(self, values: Sequence[int]) -> list[int]:
         """Return the least of the numbers of all ranks, each for itself; all call this at the same time."""

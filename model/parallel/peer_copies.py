@@ -41,13 +41,16 @@ FLAGS = 256
 # cuStreamWaitValue32 waits until the flag is at least the value, cyclically
 GREATER_OR_EQUAL = 0
 # seconds in which a rank notices that another one has failed to capture the same transfers
-CAPTURE_SECONDS = 60.0
+CAPTURE_SECONDS = 10.0
 # mode in which a thread that captures a graph may open memory
 RELAXED_CAPTURE = 2
 LAZY_PEER_ACCESS = 1
 # attribute of an address: the number of its allocation, which is never used again in the process
 BUFFER_ID = 7
 SHARED_MEMORY = "/dev/shm"
+
+
+NOT_CAPTURED = "has not captured the same transfers"
 
 
 class PeerCopyError(RuntimeError):
@@ -294,5 +297,5 @@ class PeerCopies:
         while self._numbers[entry] != number:
             time.sleep(0)
             if is_captured and time.monotonic() > start + CAPTURE_SECONDS:
-                raise PeerCopyError(f"rank {receiver} does not capture the same transfers")
+                raise PeerCopyError(f"rank {receiver} {NOT_CAPTURED}")
         return self._open(self._handles[entry].tobytes(), int(self._offsets[entry]))

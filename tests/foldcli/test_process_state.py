@@ -155,6 +155,21 @@ print(calls)
 """
 
 
+def test_signal_that_is_sent_again_while_it_is_handled_is_the_same() -> None:
+    code = """
+import signal, time
+from foldcli.process_state import on_stop_signals
+calls = []
+on_stop_signals(lambda *_: calls.append(0))
+for pause in (0, 0.3, 0):
+    signal.raise_signal(signal.SIGINT)
+    time.sleep(pause)
+print(len(calls))
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=20)
+    assert (result.stdout, result.stderr) == ("2\n", "")
+
+
 @pytest.mark.parametrize(
     ("number", "expected"), [(signal.SIGINT, "KeyboardInterrupt"), (signal.SIGTERM, "Terminated")]
 )

@@ -19,7 +19,7 @@ class Processes:
         rank_threads: CPU threads of all ranks on this host, to start the others in processes; None if there
             are none, or torchrun has started them.
         sampling: number of processes that sample features; 0 to sample in this process.
-        has_work: whether a target is not finished.
+        has_work: whether the run will work on a target.
     """
 
     in_workers: bool = False
@@ -45,7 +45,7 @@ class Processes:
             assignment: the first rank if torchrun has started several, else None.
             num_targets: number of targets.
             threads: value of `--threads`.
-            has_work: whether a target is not finished.
+            has_work: whether the run will work on a target.
             dry_run: whether nothing is predicted.
         """
         devices, ranks = options.devices, options.gpus_per_target

@@ -74,7 +74,7 @@ def start(
 
     Args:
         options: options of the network.
-        preload: False if no prediction follows, as in a dry run.
+        preload: False if no prediction follows, as in a dry run, or if all targets are finished.
         sources: result of `Family.sources`; by default for a run without targets.
         processes: the processes to start.
         networks: see `Startup`.

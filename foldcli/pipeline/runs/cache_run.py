@@ -147,10 +147,11 @@ class CacheRun(ABC, Generic[T]):
         def report(result: Result) -> None:
             failures.run([(result.item.name, result)], log)
 
+        num_failed_before = len(failures.failed)
         tasks, workers = self.tasks(targets, failures), min(self.workers, len(targets))
         # results arrive in any order, and are reported in the order of the targets
         unreported: dict[int, Result] = {}
-        num_reported, num_failed_before = 0, len(failures.failed)
+        num_reported = 0
 
         def show(progress: Progress) -> None:
             # targets that could not be searched have no result

@@ -138,7 +138,7 @@ def predict_in_workers(
     """
     settings, predictor = state.settings, state.settings.predictor
     if not settings.startup.processes.has_work:
-        # no process is prepared for nothing
+        # processes are prepared only if there is a target
         if (first := next(targets, None)) is None:
             return
         targets = chain([first], targets)

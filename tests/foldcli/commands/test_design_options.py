@@ -115,4 +115,15 @@ def test_wrong_values_are_refused_in_one_line(runs: Runs) -> None:
         ("--msa-mask", "0.2"),
         ("--initial-guess", runs.folder),
     ):
-        assert f"{option[0]}: only networks have it" in runs("a", "--params", "template", *option, code=2)
+        arguments = [
+            "predict",
+            runs.folder / "t.a3m",
+            "-o",
+            runs.folder / "a",
+            "--params",
+            "template",
+            *option,
+        ]
+        refused = run_foldcli(arguments, env=runs.environment)
+        assert refused.returncode == 2
+        assert f"{option[0]}: only networks have it" in refused.stderr

@@ -4,6 +4,7 @@ import json
 import logging
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Semaphore
@@ -185,10 +186,22 @@ def test_warm_up_ends_when_there_is_a_job(
 ) -> None:
     sources = find_parameters(tiny_parameters(), (1,), "auto", ("monomer",))
     predictor = TinyPredictor(sources, SETTINGS, NetworkMemory("cuda:0"))
-    monkeypatch.setattr(predictor, "_has_jobs", True)
-    with caplog.at_level(logging.DEBUG, "foldcli"):
+    network, started, passes = predictor.network(sources[0]), Event(), list[int]()
+
+    def warm_up(residues: int) -> None:
+        passes.append(residues)
+        started.set()
+        time.sleep(0.5)
+
+    monkeypatch.setattr(network, "warm_up", warm_up)
+    # called by the start of the job
+    monkeypatch.setattr(predictor, "wait_for_kernels", lambda: None)
+    with caplog.at_level(logging.DEBUG, "foldcli"), ThreadPoolExecutor(1) as pool:
         predictor.warm_up(sources[0])
-        predictor.end_warm_up()
+        started.wait()
+        job = pool.submit(predictor.start, "t", Job(sources[0], 0, "tag"), None, lambda done, total: None)
+        assert job.exception() is not None, "there is no GPU"
+    assert len(passes) == 1
     assert "the network is loaded" in caplog.text and "the GPU is warmed up" not in caplog.text
 
 
