@@ -215,7 +215,9 @@ def test_two_processes_stop_after_the_given_steps(data: Path, tmp_path: Path) ->
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     # only the first process says what it does
     for rank in ("0", "1"):
-        unpacked = run_foldcli([*options, "--unpack-only", "-v"], env=os.environ | {"RANK": rank})
+        unpacked = run_foldcli(
+            [*options, "--unpack-only", "-v"], env=os.environ | {"RANK": rank, "WORLD_SIZE": "2"}
+        )
         assert (unpacked.returncode, " chains in " in unpacked.stderr) == (0, rank == "0")
     result = subprocess.run(
         [*torchrun, "-m", "foldcli", *map(str, options), "--device", "cpu", "--max-steps", "2"],
