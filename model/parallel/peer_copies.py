@@ -42,15 +42,14 @@ FLAGS = 256
 GREATER_OR_EQUAL = 0
 # seconds in which a rank notices that another one has failed to capture the same transfers
 CAPTURE_SECONDS = 10.0
+# end of that error, whose cause is the error of the other rank
+NOT_CAPTURED = "has not captured the same transfers"
 # mode in which a thread that captures a graph may open memory
 RELAXED_CAPTURE = 2
 LAZY_PEER_ACCESS = 1
 # attribute of an address: the number of its allocation, which is never used again in the process
 BUFFER_ID = 7
 SHARED_MEMORY = "/dev/shm"
-
-
-NOT_CAPTURED = "has not captured the same transfers"
 
 
 class PeerCopyError(RuntimeError):

@@ -25,7 +25,7 @@ Scores = dict[str, dict[str, float]]
 
 
 class TrainingTask(Protocol[Sample]):
-    """The part of the training that each kind of network has for itself: samples, losses and validation.
+    """The part of the training that each family of networks has for itself: samples, losses and validation.
 
     A sample is what one backward pass of one process reads: a micro-batch.
     """
