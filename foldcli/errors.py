@@ -165,7 +165,7 @@ def is_bug(error: BaseException) -> bool:
 
 
 def _interruption(error: BaseException | None) -> BaseException | None:
-    """Return the exception of a signal that became another error, as in the body of an imported class."""
+    """Return the exception of a signal that became another error, as in the cleanup after a wait."""
     while error is not None and not isinstance(error, KeyboardInterrupt | Terminated):
         error = error.__cause__ or error.__context__
     return error

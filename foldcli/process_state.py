@@ -149,7 +149,8 @@ def on_stop_signals(handler: SignalHandler) -> None:
 
     A signal is sent again until it interrupts the main thread. Python would lose it if it arrived just before
     that thread waits for a lock, or in a destructor or a callback of a weak reference, as at the end of an
-    import.
+    import. While a class is created in Python 3.11, the handler is not called: its exception would become an
+    ordinary error.
     """
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
@@ -157,6 +158,8 @@ def on_stop_signals(handler: SignalHandler) -> None:
     handled: dict[int, float] = {}
 
     def handle(number: int, frame: FrameType | None) -> None:
+        if _replaces_exceptions(frame):
+            return
         os.write(writing, _HANDLED)
         now = time.monotonic()
         is_repeated, handled[number] = now < handled.get(number, -math.inf) + _SAME_SECONDS, now
@@ -179,6 +182,13 @@ def on_stop_signals(handler: SignalHandler) -> None:
     sys.unraisablehook = report_or_repeat
     # unlike a `Thread`, this one does not change the way in which the process exits
     start_new_thread(_repeat_unhandled, (reading, handle))
+
+
+def _replaces_exceptions(frame: FrameType | None) -> bool:
+    """Return True if Python makes a RuntimeError of an exception in a frame, as 3.11 does in `__set_name__`."""
+    while frame is not None and frame.f_code.co_name != "__set_name__":
+        frame = frame.f_back
+    return frame is not None
 
 
 def _repeat_unhandled(reading: int, handler: SignalHandler) -> None:

@@ -129,6 +129,31 @@ def test_signals_are_not_lost_in_destructors(set_up: str, number: int, expected:
     assert (result.stdout, result.stderr) == (f"{expected}\n", "")
 
 
+@pytest.mark.parametrize(
+    ("number", "expected"), [(signal.SIGINT, "KeyboardInterrupt"), (signal.SIGTERM, "Terminated")]
+)
+def test_signals_while_a_class_is_created_are_no_errors_of_the_class(number: int, expected: str) -> None:
+    code = f"""
+import signal, time
+from foldcli.errors import Terminated
+from foldcli.process_state import raise_on_stop_signals
+
+class Attribute:
+    def __set_name__(self, owner, name):
+        signal.raise_signal({int(number)})
+
+raise_on_stop_signals()
+try:
+    class Owner:
+        attribute = Attribute()
+    time.sleep(30)
+except (KeyboardInterrupt, Terminated) as error:
+    print(type(error).__name__)
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=20)
+    assert (result.stdout, result.stderr) == (f"{expected}\n", "")
+
+
 _SIGNAL_WHILE_WAITING = """
 import signal, threading, time
 from foldcli.errors import Terminated
