@@ -1,5 +1,6 @@
 """Fixtures for all tests, and processes for tests that need other environment variables."""
 
+import contextlib
 import json
 import logging
 import os
@@ -8,6 +9,7 @@ import subprocess
 import sys
 import sysconfig
 import tarfile
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -40,28 +42,42 @@ def simulate_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class PytestProcess:
-    """A process that runs single tests with environment variables of its own; see pytest_process.py."""
+    """A process that runs single tests with environment variables of its own; see pytest_process.py.
+
+    If it ends, one test fails with its last words, and another process is started.
+    """
 
     def __init__(self, **variables: str) -> None:
+        self._variables = variables
+        self._start()
+
+    def _start(self) -> None:
+        self._stderr = tempfile.TemporaryFile(mode="w+", errors="replace")
         self._process = subprocess.Popen(
             [sys.executable, ROOT / "tests/pytest_process.py"],
-            env=os.environ | {"PYTHONPATH": str(ROOT)} | variables,
+            env=os.environ | {"PYTHONPATH": str(ROOT)} | self._variables,
             cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            stderr=self._stderr,
             text=True,
         )
 
     def run(self, node_id: str) -> None:
         """Run a test, or all cases of a test function, and fail or skip like it."""
         assert self._process.stdin is not None and self._process.stdout is not None
-        self._process.stdin.write(json.dumps(node_id) + "\n")
-        self._process.stdin.flush()
-        answer = self._process.stdout.readline()
+        answer = ""
+        # it may have ended after the test before
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.write(json.dumps(node_id) + "\n")
+            self._process.stdin.flush()
+            answer = self._process.stdout.readline()
         if not answer:
-            pytest.fail(
-                f"the process of the test has ended: exit status {self._process.wait()}", pytrace=False
-            )
+            status = self._process.wait()
+            self._stderr.seek(0)
+            words = self._stderr.read()
+            self._start()
+            pytest.fail(f"the process of the test has ended: exit status {status}\n{words}", pytrace=False)
         status, output = json.loads(answer)
         if status == 0 and " passed" not in output and " skipped" in output:
             pytest.skip("skipped in its process")
