@@ -185,7 +185,7 @@ def on_stop_signals(handler: SignalHandler) -> None:
 
 
 def _replaces_exceptions(frame: FrameType | None) -> bool:
-    """Return True if Python makes a RuntimeError of an exception in a frame, as 3.11 does in `__set_name__`."""
+    """Return True if an exception in a frame would become a RuntimeError, as in 3.11 in `__set_name__`."""
     while frame is not None and frame.f_code.co_name != "__set_name__":
         frame = frame.f_back
     return frame is not None

@@ -52,7 +52,7 @@ class PytestProcess:
         self._start()
 
     def _start(self) -> None:
-        self._stderr = tempfile.TemporaryFile(mode="w+", errors="replace")
+        self._stderr = tempfile.TemporaryFile(mode="w+", errors="replace")  # noqa: SIM115
         self._process = subprocess.Popen(
             [sys.executable, ROOT / "tests/pytest_process.py"],
             env=os.environ | {"PYTHONPATH": str(ROOT)} | self._variables,
