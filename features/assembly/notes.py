@@ -59,10 +59,14 @@ def _letter_notes(chain: MoleculeChain, polymer: Polymer) -> list[str]:
 
 def _open_links(chain: MoleculeChain, first: int, bonded: set[tuple[int, ...]]) -> list[str]:
     """Return a note on neighbours in a polymer that are not bonded."""
+    residues = chain.residues
+    following = list(residues[1:])
+    if isinstance(chain.entity, Polymer) and chain.entity.is_cyclic:
+        following.append(residues[0])
     gaps = [
         f"{a.component.code} {a.number} and {b.component.code} {b.number}"
-        for index, (a, b) in enumerate(zip(chain.residues, chain.residues[1:], strict=False), first)
-        if (index, index + 1) not in bonded
+        for a, b in zip(residues, following, strict=False)
+        if tuple(sorted((first + a.number - 1, first + b.number - 1))) not in bonded
     ]
     if not gaps:
         return []

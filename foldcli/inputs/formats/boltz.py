@@ -15,6 +15,7 @@ from foldcli.inputs.formats.job_fields import (
     query_alignment,
     read_bond,
     read_chains,
+    read_codes,
     read_entities,
     read_modifications,
     read_named_alignment,
@@ -138,8 +139,7 @@ def _entity(kind: str, entity: MappingWithLines, free_names: Iterator[str]) -> E
     chains = _chains(entity, free_names)
     if "smiles" in entity:
         return Ligand(chains, smiles=entity.text("smiles").strip(), line=entity.line)
-    codes = entity["ccd"] if isinstance(entity["ccd"], list) else [entity.text("ccd")]
-    return Ligand(chains, tuple(map(str, codes)), line=entity.line)
+    return Ligand(chains, read_codes(entity, "ccd"), line=entity.line)
 
 
 def _chains(entity: MappingWithLines, free_names: Iterator[str]) -> tuple[str, ...]:

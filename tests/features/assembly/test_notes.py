@@ -53,6 +53,11 @@ def test_residues_that_differ_from_their_letters_and_open_links_are_named(
     assert notes(polymer(sequence, *modifications)) == [f"chain A: {expected}"]
 
 
+def test_rings_that_do_not_close_are_named() -> None:
+    ring = Polymer(PROTEIN, "GAX", ("A",), (Modification(3, "NH2"),), is_cyclic=True)
+    assert notes(ring) == [f"chain A: no bond between ALA 2 and NH2 3, NH2 3 and GLY 1{TYPES}"]
+
+
 def test_parts_of_a_ligand_without_bonds_are_named() -> None:
     assert notes(SUGARS, bonds=JOINED[:1]) == [
         "chain B: NAG-NAG-BMA: the job has no bonds that join these components"
