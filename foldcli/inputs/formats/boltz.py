@@ -51,7 +51,7 @@ def parse_boltz_job(data: bytes, path: str, name: str, only_proteins: bool = Fal
     content.check_keys(JOB_KEYS)
     if content.get("version") not in (None, "1"):
         raise content.error(f"version {content['version']!r:.20}: only version 1 is known", "version")
-    items = read_entities(content)
+    items = [(kind.lower(), entity) for kind, entity in read_entities(content)]
     if only_proteins:
         OtherContent.check(_other_content(content, items), content)
     content.refuse(_UNSUPPORTED)
