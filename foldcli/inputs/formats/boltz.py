@@ -178,12 +178,13 @@ def _alignment(entity: MappingWithLines, sequence: str) -> Alignment | None:
 def _table_alignment(path: str) -> Alignment:
     """Return the alignment in Boltz's table of the columns `key` and `sequence`.
 
-    Rows of different chains with the same key are of one species, and can be paired.
+    Rows of different chains with the same key are of one species, and can be paired. Programs that write
+    empty keys as NaN write all numbers with a decimal point, such as 7.0 for 7.
     """
     records = []
     for number, (_, row) in enumerate(table_rows(read_bytes(path), path, ("key", "sequence"))):
-        key = row["key"].strip()
-        species = "" if key in ("", "-1", "nan") else f" TaxID={'_'.join(key.split())}"
+        key = row["key"].strip().removesuffix(".0")
+        species = "" if key.lower() in ("", "-1", "nan") else f" TaxID={'_'.join(key.split())}"
         records.append(f">{number}{species}\n{''.join(row['sequence'].split())}\n")
     return parse_alignment("".join(records).encode(), path)
 

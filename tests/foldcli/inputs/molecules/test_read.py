@@ -169,6 +169,10 @@ def test_tables_of_boltz_have_the_species_of_their_keys(tmp_path: Path, failures
     alignment = job.entities[0].alignment  # type: ignore[union-attr]
     assert alignment is not None
     assert alignment.sequences == ["MKV", "MRV", "M-V", "MKL"] and alignment.species == ("", "7", "7", "")
+    # as pandas writes keys of which some are missing
+    (tmp_path / "a.csv").write_text("key,sequence\nNaN,MKV\n7.0,MRV\n7.0,M-V\n-1.0,MKL\n")
+    ((_, other),) = read(tmp_path / "job.yaml", text, failures)
+    assert other.entities[0].alignment.species == alignment.species  # type: ignore[union-attr]
     (tmp_path / "a.csv").write_text("sequence\nMKV\n")
     assert not read(tmp_path / "job.yaml", text, failures)
     assert messages(failures) == [
