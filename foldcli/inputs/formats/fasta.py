@@ -18,6 +18,7 @@ from foldcli.inputs.formats.job_fields import (
     read_named_alignment,
 )
 from foldcli.inputs.formats.json_with_lines import decode_utf8
+from foldcli.inputs.formats.tables import row_name
 from model.chains import iterate_chain_names
 from msa.base.errors import InputError
 from msa.io.fasta import clean_header, first_word
@@ -89,8 +90,12 @@ def parse_table_jobs(
         path: file name for errors.
         refuse: called with the error of each row that is no job.
     """
-    records = [TextRecord(row["id"], row["sequence"].strip(), path, line) for line, row in rows]
-    return read_each(records, _joined_job, refuse)
+
+    def read(item: tuple[int, dict[str, str]]) -> MoleculeJob:
+        line, row = item
+        return _joined_job(TextRecord(row_name(row, path, line), row["sequence"].strip(), path, line))
+
+    return read_each(rows, read, refuse)
 
 
 def _typed_header(header: str) -> tuple[str, str, str] | None:

@@ -187,6 +187,18 @@ def test_rows_of_a_table_name_molecules(tmp_path: Path, failures: Failures) -> N
     assert len(messages(failures)) == 1 and f"{tmp_path}/table.csv:4: " in messages(failures)[0]
 
 
+def test_rows_of_molecules_have_the_names_of_protein_rows_and_name_no_files(
+    tmp_path: Path, failures: Failures
+) -> None:
+    text = "id,sequence,a3mpath\nmy first,MKVSG:ccd|ATP,\nmy second,MKV:ccd|ATP,x.a3m\n,MKV,\n"
+    jobs = read(tmp_path / "table.csv", text, failures)
+    assert [name for name, _ in jobs] == ["my_first"]
+    assert [message.partition("csv:")[2] for message in messages(failures)] == [
+        "3: a3mpath names an alignment: not supported in a table",
+        "4: no id",
+    ]
+
+
 def test_templates_of_boltz_and_openfold3_are_aligned(tmp_path: Path, failures: Failures) -> None:
     file = min(STRUCTURES.glob("*.cif.gz"), key=lambda path: path.stat().st_size)
     chain = read_chains(file)[0]
