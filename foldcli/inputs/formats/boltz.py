@@ -97,12 +97,13 @@ def _add_templates(entities: Sequence[Entity], content: MappingWithLines) -> tup
         from features.templates.job_templates import read_template_file
     templates: dict[str, list[JobTemplate]] = {}
     for item in content.mappings("templates", "a template", _TEMPLATE_KEYS):
-        if "pdb" in item and "cif" in item:
+        has_pdb = item.get("pdb") is not None
+        if has_pdb and item.get("cif") is not None:
             raise item.error("both 'cif' and 'pdb' are given", "pdb")
         item.refuse({"threshold": "templates enforced by a potential"})
         if item.flag("force"):
             raise item.error("templates enforced by a potential (force) are not supported")
-        name = item.text("pdb" if "pdb" in item else "cif")
+        name = item.text("pdb" if has_pdb else "cif")
         file = find_named_file(item.path, name, "template file", item.line)
         for first, chain in _templated_chains(item, proteins).items():
             template = read_template_file(file, chain, proteins[first].sequence, item.path, item.line)
@@ -134,10 +135,11 @@ def _entity(kind: str, entity: MappingWithLines, free_names: Iterator[str]) -> E
     if kind != "ligand":
         raise entity.error(f"unknown kind of chain {kind!r}")
     entity.check_keys(LIGAND_KEYS)
-    if ("ccd" in entity) == ("smiles" in entity):
-        raise entity.error("both 'ccd' and 'smiles' are given" if "ccd" in entity else "no 'ccd' or 'smiles'")
+    given = [key for key in ("ccd", "smiles") if entity.get(key) is not None]
+    if len(given) != 1:
+        raise entity.error("both 'ccd' and 'smiles' are given" if given else "no 'ccd' or 'smiles'")
     chains = _chains(entity, free_names)
-    if "smiles" in entity:
+    if given == ["smiles"]:
         return Ligand(chains, smiles=entity.text("smiles").strip(), line=entity.line)
     return Ligand(chains, read_codes(entity, "ccd"), line=entity.line)
 

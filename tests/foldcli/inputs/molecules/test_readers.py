@@ -246,5 +246,6 @@ def test_smiles_in_brackets_are_to_be_quoted_in_yaml() -> None:
 @pytest.mark.parametrize("null", ["", "null", "~"])
 def test_null_alignment_of_boltz_is_absent_and_chains_need_no_ids(null: str) -> None:
     text = f"sequences:\n- protein: {{sequence: MKVS, msa: {null}}}\n- ligand: {{id: A, ccd: ATP}}\n"
+    text = text.replace("ccd: ATP", f"ccd: ATP, smiles: {null}")
     protein, _ = parse_boltz_job(text.encode(), "job.yaml", "job").entities
     assert isinstance(protein, Polymer) and protein.alignment is None and protein.chains == ("B",)
