@@ -191,14 +191,21 @@ def _with_paired_rows(items: list[tuple[str, MappingWithLines]], entities: list[
     Empty text next to an `unpairedMsa` means no paired rows, which is the query alone.
     """
     proteins = {
-        index: replace(entity, paired=query_alignment(entity.sequence))
-        if entity.paired is None and entity.alignment is not None and items[index][1].get("pairedMsa") == ""
-        else entity
-        for index, entity in enumerate(entities[: len(items)])
+        index: entity
+        for index, entity in enumerate(entities)
         if isinstance(entity, Polymer) and entity.kind == MoleculeKind.PROTEIN
     }
     if len({protein.sequence for protein in proteins.values()}) < 2:
         return entities
+    for index, protein in proteins.items():
+        item = items[index][1]
+        if item.get("pairedMsa") is None or protein.paired is not None:
+            continue
+        if protein.alignment is not None:
+            proteins[index] = replace(protein, paired=query_alignment(protein.sequence))
+        else:
+            line = item.line_of("pairedMsa")
+            logger.warning("%s:%d: an empty pairedMsa without unpairedMsa is ignored", item.path, line)
     paired = dict(zip(proteins, pair_given_rows(list(proteins.values())), strict=True))
     if _has_pairs(proteins.values()) and not _has_pairs(paired.values()):
         job = items[0][1]

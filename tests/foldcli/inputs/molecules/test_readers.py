@@ -150,6 +150,18 @@ def test_empty_paired_alignment_means_no_pairs_and_null_that_rows_are_paired() -
     assert [each.paired and len(each.paired) for each in paired_job("", None).polymers()] == [1, None]
 
 
+def test_empty_paired_alignment_of_a_searched_protein_is_said_to_be_ignored(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    sequences = [
+        {"protein": {"id": "A", "sequence": "MKVS", "pairedMsa": ""}},
+        {"protein": {"id": "B", "sequence": "GATW"}},
+    ]
+    (job,) = alphafold3_jobs(parsed(ALPHAFOLD3 | {"sequences": sequences, "bondedAtomPairs": []}), "job.json")
+    assert len(job.proteins_to_search()) == 2
+    assert "an empty pairedMsa without unpairedMsa is ignored" in caplog.text
+
+
 def test_species_without_partner_are_said(caplog: pytest.LogCaptureFixture) -> None:
     job = paired_job(uniprot("MKVS", ("HUMAN", "MKVA")), uniprot("GATW", ("MOUSE", "GATA")))
     assert [each.paired and len(each.paired) for each in job.polymers()] == [1, 1]
