@@ -180,7 +180,8 @@ def test_keys_of_another_kind_of_chain_are_refused(key: str) -> None:
 
 def test_codes_are_read_in_any_case_and_with_the_prefix_of_alphafold_server() -> None:
     (alphafold3,) = alphafold3_jobs(parsed(lower_case(ALPHAFOLD3)), "job.json")
-    boltz = parse_boltz_job(BOLTZ.replace("ATP", "CCD_ATP").replace("SEP", "sep").encode(), "job.yaml", "job")
+    changed = BOLTZ.replace("ATP", "CCD_ATP").replace("SEP", "sep").replace("- protein", "- Protein")
+    boltz = parse_boltz_job(changed.encode(), "job.yaml", "job")
     (openfold3,) = openfold3_jobs(parsed(lower_case(OPENFOLD3)), "query.json")
     for job in (alphafold3, boltz, openfold3):
         check_molecules(job, ("A", "B"), (Modification(4, "SEP"),))
