@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from features.alphafold2.deterministic import make_features
-from features.assembly.job import MoleculeJob, Polymer
+from features.assembly.job import Entity, MoleculeJob, Polymer
 from features.chemistry.residue_classes import MoleculeKind
 from features.complexes.pairing import DEFAULT_PAIRING, PairingSettings
 from features.complexes.rows import DistinctRows, pair_entities, rows_of_species
@@ -39,7 +39,8 @@ def add_alignments(
 ) -> AlignedJob:
     """Return a job with the alignments of a search, and with paired rows if it has several proteins.
 
-    Alignments of the job itself stay. If it has paired rows for any chain, these are the only ones.
+    Alignments of the job itself stay. If it has paired rows for any chain, these are the only ones. A paired
+    alignment of the query alone means that the rows of a chain are not paired.
 
     Raises:
         InputError: an alignment cannot be read, or belongs to another sequence.
@@ -49,16 +50,32 @@ def add_alignments(
         _with_alignment(job, entity, found, notes) if isinstance(entity, Polymer) else entity
         for entity in job.entities
     )
-    return _with_paired_rows(replace(job, entities=entities), notes, settings)
+    aligned = _with_paired_rows(replace(job, entities=entities), notes, settings)
+    entities = tuple(map(_without_empty, aligned.job.entities))
+    return replace(aligned, job=replace(aligned.job, entities=entities))
+
+
+def pair_given_rows(polymers: Sequence[Polymer]) -> list[Polymer]:
+    """Return proteins whose paired alignments name species, with row k of each of the same species.
+
+    Rows without a partner are left out. Paired alignments that name no species already belong together row
+    by row.
+    """
+    given = {each.sequence: each.paired for each in polymers if each.paired is not None}
+    if len(given) < 2 or not any(map(any, (alignment.species for alignment in given.values()))):
+        return list(polymers)
+    pairs = dict(zip(given, _pair(list(given.values()), DEFAULT_PAIRING), strict=True))
+    return [replace(each, paired=pairs[each.sequence]) if each.paired else each for each in polymers]
 
 
 def _with_paired_rows(job: MoleculeJob, notes: list[str], settings: PairingSettings) -> AlignedJob:
     """Return a job with paired rows, if it has several distinct proteins with alignments and no such rows."""
     proteins = job.proteins()
-    if any(polymer.paired is not None for polymer in proteins):
-        rows = max(len(polymer.paired) for polymer in proteins if polymer.paired is not None)
-        return AlignedJob(job, tuple(notes), rows - 1)
-    distinct = list({p.sequence: p for p in proteins if p.alignment is not None}.values())
+    given = max((len(polymer.paired) for polymer in proteins if polymer.paired is not None), default=1)
+    if given > 1:
+        return AlignedJob(job, tuple(notes), given - 1)
+    unpaired = [each for each in proteins if each.alignment is not None and each.paired is None]
+    distinct = list({each.sequence: each for each in unpaired}.values())
     if len(distinct) < 2:
         return AlignedJob(job, tuple(notes), 0)
     pairs = _pair([each.alignment for each in distinct if each.alignment is not None], settings)
@@ -68,11 +85,18 @@ def _with_paired_rows(job: MoleculeJob, notes: list[str], settings: PairingSetti
         notes.append("no rows are paired: no species has rows of several chains")
     entities = tuple(
         _with_pairs(entity, paired[entity.sequence], settings)
-        if isinstance(entity, Polymer) and entity.kind == MoleculeKind.PROTEIN and entity.sequence in paired
+        if entity in unpaired and entity.sequence in paired
         else entity
         for entity in job.entities
     )
     return AlignedJob(replace(job, entities=entities), tuple(notes), count)
+
+
+def _without_empty(entity: Entity) -> Entity:
+    """Return a molecule without a paired alignment of the query alone."""
+    if not isinstance(entity, Polymer) or entity.paired is None or len(entity.paired) > 1:
+        return entity
+    return replace(entity, alignment=entity.alignment or entity.paired, paired=None)
 
 
 def _chains(polymer: Polymer) -> str:
@@ -83,9 +107,11 @@ def _with_alignment(
     job: MoleculeJob, polymer: Polymer, found: Mapping[str, bytes], notes: list[str]
 ) -> Polymer:
     """Return a polymer with its alignment; add a note if it has none."""
+    chains = _chains(polymer)
+    if polymer.kind == MoleculeKind.DNA and polymer.alignment is not None and len(polymer.alignment) > 1:
+        notes.append(f"{chains}: the network takes no alignment of DNA, so that of the job is not used")
     if polymer.has_rows or polymer.kind == MoleculeKind.DNA:
         return polymer
-    chains = _chains(polymer)
     if polymer.kind == MoleculeKind.RNA:
         notes.append(f"{chains}: no alignment; --rna-db searches a database of RNA")
         return polymer

@@ -16,6 +16,9 @@ from features.chemistry.molecules import InvalidMolecule, join_components, parse
 from features.chemistry.residue_classes import LEAVING_ATOMS, MoleculeKind, component_code
 from msa.base.errors import InputError
 
+# with fewer residues, the bond that closes the ring would join neighbours
+_MIN_CYCLIC = 3
+
 
 class UnknownAtom(InputError):
     """An atom that a residue does not have."""
@@ -126,6 +129,9 @@ def _build_chains(job: MoleculeJob) -> tuple[MoleculeChain, ...]:
     chains: list[MoleculeChain] = []
     seen: set[str] = set()
     for index, entity in enumerate(job.entities):
+        if isinstance(entity, Polymer) and entity.is_cyclic and len(entity.sequence) < _MIN_CYCLIC:
+            reason = f"a cyclic chain needs {_MIN_CYCLIC} residues, and this one has {len(entity.sequence)}"
+            raise InputError(reason, *job.location_of(entity))
         components = _entity_components(job, entity, names, user_components)
         kind = entity.kind if isinstance(entity, Polymer) else MoleculeKind.LIGAND
         for name in entity.chains:
@@ -150,9 +156,12 @@ def _entity_components(
 
     def read(code: str) -> Component:
         try:
-            return user_components.get(code.upper()) or read_component(code)
+            component = user_components.get(code.upper()) or read_component(code)
         except UnknownComponent:
             raise UnknownComponent(code, *job.location_of(entity)) from None
+        if not component:
+            raise InputError(f"component {code!r} has no atoms besides hydrogens", *job.location_of(entity))
+        return component
 
     if isinstance(entity, Polymer):
         return _polymer_components(job, entity, read)
@@ -322,7 +331,7 @@ def _all_bonds(
         if chain.kind == MoleculeKind.LIGAND:
             continue
         following_residues = list(chain.residues[1:])
-        if isinstance(chain.entity, Polymer) and chain.entity.is_cyclic and len(chain.residues) > 2:
+        if isinstance(chain.entity, Polymer) and chain.entity.is_cyclic:
             following_residues.append(chain.residues[0])
         for current, following in zip(chain.residues, following_residues, strict=False):
             link = _link(current, following)

@@ -3,7 +3,7 @@
 import numpy as np
 
 from features.assembly.atoms import Atoms, MoleculeChain
-from features.assembly.job import Polymer
+from features.assembly.job import Ligand, Polymer
 from features.assembly.tokens import Tokens, residue_starts
 from features.chemistry.components import one_letter_code
 from msa.io.structures import listed
@@ -15,7 +15,7 @@ def molecule_notes(atoms: Atoms, tokens: Tokens) -> list[str]:
     """Return one sentence for each fact about the molecules of a job that its user may not expect.
 
     These are letters without a residue, modifications of other residues, neighbours in a polymer and parts of
-    a ligand that are not bonded, and bonds that the network does not see.
+    a ligand that are not bonded, bonds to atoms of SMILES strings, and bonds that the network does not see.
     """
     residue = np.cumsum(residue_starts(atoms)) - 1
     ends = np.sort(residue[atoms.bonds], axis=1)
@@ -32,7 +32,7 @@ def molecule_notes(atoms: Atoms, tokens: Tokens) -> list[str]:
             codes = "-".join(each.component.code for each in chain.residues)
             notes.append(f"chain {chain.name}: {codes}: the job has no bonds that join these components")
         first += count
-    return notes + _unseen_bonds(atoms, tokens, residue)
+    return notes + _bonds_of_drawn_ligands(atoms, residue) + _unseen_bonds(atoms, tokens, residue)
 
 
 def _letter_notes(chain: MoleculeChain, polymer: Polymer) -> list[str]:
@@ -59,10 +59,14 @@ def _letter_notes(chain: MoleculeChain, polymer: Polymer) -> list[str]:
 
 def _open_links(chain: MoleculeChain, first: int, bonded: set[tuple[int, ...]]) -> list[str]:
     """Return a note on neighbours in a polymer that are not bonded."""
+    residues = chain.residues
+    following = list(residues[1:])
+    if isinstance(chain.entity, Polymer) and chain.entity.is_cyclic:
+        following.append(residues[0])
     gaps = [
         f"{a.component.code} {a.number} and {b.component.code} {b.number}"
-        for index, (a, b) in enumerate(zip(chain.residues, chain.residues[1:], strict=False), first)
-        if (index, index + 1) not in bonded
+        for a, b in zip(residues, following, strict=False)
+        if tuple(sorted((first + a.number - 1, first + b.number - 1))) not in bonded
     ]
     if not gaps:
         return []
@@ -82,6 +86,25 @@ def _is_connected(first: int, count: int, bonded: set[tuple[int, ...]]) -> bool:
     return all(index in reached for index in range(first, first + count))
 
 
+def _described(atoms: Atoms, bonds: np.ndarray) -> list[str]:
+    """Return bonds [B, 2] in words, such as `A:7:SG–B:1:C1`."""
+    return [
+        "–".join(f"{atoms.chains[atoms.chain[i]].name}:{atoms.residue[i]}:{atoms.name[i]}" for i in bond)
+        for bond in bonds
+    ]
+
+
+def _bonds_of_drawn_ligands(atoms: Atoms, residue: np.ndarray) -> list[str]:
+    """Return a note on bonds to atoms of SMILES strings, which other programs name otherwise."""
+    drawn = np.array([isinstance(x.entity, Ligand) and x.entity.smiles is not None for x in atoms.chains])
+    one, other = atoms.bonds.T
+    is_drawn = drawn[atoms.chain[one]] | drawn[atoms.chain[other]]
+    bonds = _described(atoms, atoms.bonds[is_drawn & (residue[one] != residue[other])])
+    if not bonds:
+        return []
+    return [f"atoms of SMILES strings are counted by element in the order of the string: {listed(bonds)}"]
+
+
 def _unseen_bonds(atoms: Atoms, tokens: Tokens, residue: np.ndarray) -> list[str]:
     """Return a note on bonds of the job with the atom names of bonds of polymers.
 
@@ -92,10 +115,7 @@ def _unseen_bonds(atoms: Atoms, tokens: Tokens, residue: np.ndarray) -> list[str
     same = atoms.chain[one] == atoms.chain[other]
     cyclic = np.array([isinstance(x.entity, Polymer) and x.entity.is_cyclic for x in atoms.chains], bool)
     implied = same & ((np.abs(residue[one] - residue[other]) <= 1) | cyclic[atoms.chain[one]])
-    unseen = [
-        "–".join(f"{atoms.chains[atoms.chain[i]].name}:{atoms.residue[i]}:{atoms.name[i]}" for i in bond)
-        for bond in atoms.bonds[~implied & ~(is_atom[one] & is_atom[other])]
-    ]
+    unseen = _described(atoms, atoms.bonds[~implied & ~(is_atom[one] & is_atom[other])])
     if not unseen:
         return []
     return [f"bonds that the network does not see, as their atoms are those of polymers: {listed(unseen)}"]

@@ -122,5 +122,6 @@ def _entity_key(entity: Polymer | Ligand) -> tuple[str, int, tuple[tuple[int, st
     if isinstance(entity, Polymer):
         modifications = tuple(sorted((item.position, item.code) for item in entity.modifications))
         return entity.sequence, int(entity.kind), modifications
-    text = entity.smiles if entity.smiles is not None else "-".join(entity.codes)
-    return text, int(MoleculeKind.LIGAND), ()
+    if entity.smiles is not None:  # may read like a code, such as CO, which is methanol and cobalt
+        return entity.smiles, int(MoleculeKind.LIGAND) + 1, ()
+    return "-".join(entity.codes), int(MoleculeKind.LIGAND), ()

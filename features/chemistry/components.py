@@ -153,13 +153,15 @@ def parse_components(text: str, path: str | None) -> dict[str, Component]:
         location = GEMMI_LOCATION.match(str(error))
         line, reason = (int(location[1]), location[2]) if location else (None, str(error))
         raise InputError(f"components are not valid mmCIF: {reason}", path, line) from None
-    components = {}
+    components: dict[str, Component] = {}
     for block in document:
         table = block.find("_chem_comp_atom.", ["atom_id"])
         if not table:
             raise InputError(f"component {block.name!r} has no atoms", path)
         code = _first(block, "_chem_comp.id") or block.name
         try:
+            if code.upper() in map(str.upper, components):
+                raise ValueError("is defined twice")
             components[code] = _parse_block(block, code, len(table))
         except ValueError as error:
             raise InputError(f"component {code!r:.40}: {error}", path) from None
@@ -179,8 +181,28 @@ def _parse_block(block: gemmi.cif.Block, code: str, atoms: int) -> Component:
         raise ValueError(f"an atom has a charge of more than {_MAX_CHARGE}")
     count = len(block.find_values(f"_chem_comp_bond.{_BOND_TEXT[0]}"))
     bonds = [_cif_column(block, f"_chem_comp_bond.{name}", count) for name in _BOND_TEXT]
+    _check_tables(text, bonds)
     component = _build(code, _first(block, "_chem_comp.type"), text, numbers, bonds)
     return replace(component, given_name=_first(block, "_chem_comp.name"))
+
+
+def _check_tables(text: Mapping[str, list[str]], bonds: list[list[str]]) -> None:
+    """Raise ValueError for atoms without a known element, and for bonds of unknown atoms or orders."""
+    symbols = [symbol.upper() for symbol in text["type_symbol"]]
+    for name, symbol in zip(text["atom_id"], symbols, strict=True):
+        if symbol not in _CLASS_OF_SYMBOL and symbol not in _HYDROGENS:
+            raise ValueError(f"atom {name} has the type_symbol {symbol}, which is no element")
+    heavy = sum(symbol not in _HYDROGENS for symbol in symbols)
+    if not heavy:
+        raise ValueError("has no atoms besides hydrogens")
+    if heavy > 1 and not bonds[0]:
+        raise ValueError(f"has {heavy} atoms and no bonds (_chem_comp_bond)")
+    for first, second, order in zip(*bonds, strict=True):
+        if absent := {first, second} - set(text["atom_id"]):
+            raise ValueError(f"bond to {min(absent)}, which is none of its atoms")
+        if order.upper() not in _BOND_ORDERS:
+            known = ", ".join(_BOND_ORDERS)
+            raise ValueError(f"bond of {first} and {second}: value_order is {order}, expected one of {known}")
 
 
 def _build(

@@ -176,7 +176,14 @@ def _lost_neighbour(component: Component, atom: int, removed: np.ndarray) -> int
 
 @functools.lru_cache(maxsize=256)
 def _read_smiles(smiles: str) -> Chem.Mol:
-    """Return the molecule of a SMILES string; raise InvalidMolecule if RDKit cannot read it."""
+    """Return the molecule of a SMILES string; raise InvalidMolecule if RDKit cannot read it.
+
+    RDKit would read the string up to the first blank, which may be an extension of ChemAxon (`|...|`).
+    """
+    extension = smiles.split(maxsplit=1)[1:]
+    if extension and not extension[0].startswith("|"):
+        reason = "has a blank or a line end (in JSON, a backslash is written twice)"
+        raise InvalidMolecule(f"SMILES {smiles!r:.200} {reason}")
     with rdBase.BlockLogs():
         molecule = Chem.MolFromSmiles(smiles)
     if molecule is None:

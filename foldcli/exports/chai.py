@@ -18,11 +18,13 @@ from foldcli.inputs.formats.fasta import TextRecord, read_records
 from foldcli.inputs.formats.job_fields import Refuse
 from foldcli.inputs.formats.json_with_lines import decode_utf8
 from foldcli.inputs.queries import name_of_file
+from foldcli.logs import logger
 from msa.alignments.complex_a3m import A3mRow
 from msa.base.errors import MissingError
 
 _HEADER = re.compile(r"([A-Za-z]+)[ \t]*\|[ \t]*(?:name=)?[ \t]*(.+)")
 _PART = re.compile(r"\(([A-Z0-9]+)\)|([A-Z])")
+_KINDS = ("protein", "rna", "dna", "ligand", "glycan")
 _LETTERS = frozenset("ACDEFGHIKLMNPQRSTVWY")
 # the databases that Chai knows; it takes at most 10,000 rows of the first
 _UNIREF, _OTHER = "uniref90", "bfd_uniclust"
@@ -46,6 +48,8 @@ class ChaiDocument:
         for place, record in enumerate(read_records(decode_utf8(data, path), path)):
             if (match := _HEADER.fullmatch(record.header)) is None:
                 raise record.error(f"header {record.header[:59]!r} is not Chai's: >protein|name=A")
+            if match[1].lower() not in _KINDS:
+                logger.info("%s:%d: passed through: unknown entity %r", path, record.line, match[1])
             if match[1].lower() == "protein":
                 proteins.append(read_protein(_one_letter(record), match[2], place, path, record.line))
         self.jobs = [ExportJob(name_of_file(path), tuple(proteins), 1)]

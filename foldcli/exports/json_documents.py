@@ -44,6 +44,7 @@ _ALPHAFOLD3_KEYS = dict.fromkeys(("protein", "rna", "dna"), alphafold3.POLYMER_K
     "ligand": alphafold3.LIGAND_KEYS
 }
 _PROTENIX_JOB_KEYS = ("name", "sequences", "modelSeeds", "covalent_bonds", "constraint", "assembly_id")
+_PROTENIX_KINDS = ("proteinChain", "rnaSequence", "dnaSequence", "ligand", "ion")
 _PROTENIX_PROTEIN_KEYS = (
     "sequence", "count", "id", "modifications", "msa", "templatesPath", *_ALIGNMENT_KEYS,
 )  # fmt: skip
@@ -205,6 +206,7 @@ class ProtenixDocument(JsonDocument):
         if any(kind == "protein" for kind, _ in entities):
             raise job.error("a job of AlphaFold 3: --format af3")
         polymers: list[DocumentPolymer | None] = []
+        log_unknown_entities([each for each in entities if each[0] not in _PROTENIX_KINDS], {})
         proteins = [entity for kind, entity in entities if kind == "proteinChain"]
         for number, entity in enumerate(proteins, 1):
             log_unknown_keys(entity, _PROTENIX_PROTEIN_KEYS)
@@ -248,6 +250,8 @@ class OpenFold3Document(JsonDocument):
             elif kind == "RNA" and not without:
                 chain = read_chains(entity, "chain_ids")[0]
                 polymers.append(read_rna(entity, ("main_msa_file_paths",), chain))
+            elif kind not in MoleculeKind.__members__:
+                log_unknown_entities([(entity["molecule_type"], entity)], {})
         return ExportJob(name, tuple(filter(None, polymers)), job.line)
 
     def _protein(self, entity: MappingWithLines, without: str | None) -> DocumentPolymer:

@@ -385,11 +385,14 @@ def _job(target: MoleculeTarget) -> MoleculeJob:
 def _given(job: MoleculeJob) -> str:
     """Return a hash of the alignments and templates that a job gives itself."""
     digest = hashlib.sha256()
+    is_paired = len(job.proteins()) > 1
     for entity in job.entities:
         if isinstance(entity, Polymer):
-            for alignment in (entity.alignment, entity.paired):
+            for kind, alignment in (("unpaired", entity.alignment), ("paired", entity.paired)):
                 if alignment is not None:
-                    digest.update(alignment.letters.tobytes() + alignment.deletions.tobytes())
+                    digest.update(kind.encode() + alignment.letters.tobytes() + alignment.deletions.tobytes())
+                    # by which the rows of several proteins are paired
+                    digest.update("\0".join(alignment.species if is_paired else ()).encode())
             templates = [template.content for template in entity.templates or ()]
             digest.update(json.dumps([entity.templates is None, templates]).encode())
     return digest.hexdigest()

@@ -42,6 +42,8 @@ def reason_against_pdb(prediction: Prediction) -> str | None:
         return f"{len(structure.chains)} chains; the PDB format can name {MAX_PDB_CHAINS}"
     if long := next((name for name in structure.chain_names if len(name) > 1), None):
         return f"the chain id {long!r} has more than one character"
+    if other := next((name for name in structure.chain_names if not name.isascii()), None):
+        return f"the chain id {other!r} is not ASCII"
     if long := next((code for code in pdb_codes(structure).values() if len(code) > 3), None):
         return f"the component code {long!r} has more than three characters"
     if long := next((name for name in structure.atom_name.tolist() if len(name) > 4), None):

@@ -1,8 +1,10 @@
 """Jobs in JSON for AlphaFold 3 (versions 1 to 4) and for AlphaFold Server."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
+from features.alphafold3.found_alignments import pair_given_rows
 from features.assembly.job import Bond, Entity, JobTemplate, Ligand, MoleculeJob, Polymer
 from features.chemistry.residue_classes import MoleculeKind
 from foldcli.inputs.formats.glycans import attach_glycans, parse_glycan
@@ -16,6 +18,7 @@ from foldcli.inputs.formats.job_fields import (
     raise_error,
     read_bond,
     read_chains,
+    read_codes,
     read_each,
     read_entities,
     read_modifications,
@@ -106,6 +109,8 @@ def read_job(content: MappingWithLines, only_proteins: bool = False) -> Molecule
             ligands, links = _glycans(entity, polymer, free_names)
             entities += ligands
             bonds += links
+    if not only_proteins:
+        entities = _with_paired_rows(items, entities)
     components = "" if only_proteins else _components(content)
     return MoleculeJob(name, tuple(entities), tuple(bonds), seeds, components, content.path, content.line)
 
@@ -178,6 +183,38 @@ def _polymer(kind: MoleculeKind, entity: MappingWithLines, free_names: Iterator[
         _templates(entity, sequence),
         line=entity.line,
     )
+
+
+def _with_paired_rows(items: list[tuple[str, MappingWithLines]], entities: list[Entity]) -> list[Entity]:
+    """Return the molecules with the rows of `pairedMsa` paired by species, as AlphaFold 3 does.
+
+    Empty text next to an `unpairedMsa` means no paired rows, which is the query alone.
+    """
+    proteins = {
+        index: entity
+        for index, entity in enumerate(entities)
+        if isinstance(entity, Polymer) and entity.kind == MoleculeKind.PROTEIN
+    }
+    if len({protein.sequence for protein in proteins.values()}) < 2:
+        return entities
+    for index, protein in proteins.items():
+        item = items[index][1]
+        if item.get("pairedMsa") is None or protein.paired is not None:
+            continue
+        if protein.alignment is not None:
+            proteins[index] = replace(protein, paired=query_alignment(protein.sequence))
+        else:
+            line = item.line_of("pairedMsa")
+            logger.warning("%s:%d: an empty pairedMsa without unpairedMsa is ignored", item.path, line)
+    paired = dict(zip(proteins, pair_given_rows(list(proteins.values())), strict=True))
+    if _has_pairs(proteins.values()) and not _has_pairs(paired.values()):
+        job = items[0][1]
+        logger.warning("%s:%d: pairedMsa: no species has rows of several chains", job.path, job.line)
+    return [paired.get(index, entity) for index, entity in enumerate(entities)]
+
+
+def _has_pairs(polymers: Iterable[Polymer]) -> bool:
+    return any(polymer.paired is not None and len(polymer.paired) > 1 for polymer in polymers)
 
 
 def _glycans(
@@ -261,11 +298,7 @@ def _ligand(kind: str, entity: MappingWithLines, free_names: Iterator[str]) -> L
     chains = _chains(entity, free_names)
     if given == ["smiles"]:
         return Ligand(chains, smiles=entity.text("smiles").strip(), line=entity.line)
-    value = entity[given[0]]
-    codes = value if isinstance(value, list) else [value]
-    if any(not isinstance(code, str) or not code.strip() for code in codes):
-        raise entity.error(f"{given[0]!r} is not a component code", given[0])
-    return Ligand(chains, tuple(code.removeprefix("CCD_") for code in codes), line=entity.line)
+    return Ligand(chains, read_codes(entity, given[0]), line=entity.line)
 
 
 def _components(content: MappingWithLines) -> str:

@@ -15,6 +15,7 @@ from foldcli.inputs.formats.job_fields import (
     query_alignment,
     read_bond,
     read_chains,
+    read_codes,
     read_entities,
     read_modifications,
     read_named_alignment,
@@ -50,7 +51,7 @@ def parse_boltz_job(data: bytes, path: str, name: str, only_proteins: bool = Fal
     content.check_keys(JOB_KEYS)
     if content.get("version") not in (None, "1"):
         raise content.error(f"version {content['version']!r:.20}: only version 1 is known", "version")
-    items = read_entities(content)
+    items = [(kind.lower(), entity) for kind, entity in read_entities(content)]
     if only_proteins:
         OtherContent.check(_other_content(content, items), content)
     content.refuse(_UNSUPPORTED)
@@ -96,12 +97,13 @@ def _add_templates(entities: Sequence[Entity], content: MappingWithLines) -> tup
         from features.templates.job_templates import read_template_file
     templates: dict[str, list[JobTemplate]] = {}
     for item in content.mappings("templates", "a template", _TEMPLATE_KEYS):
-        if "pdb" in item and "cif" in item:
+        has_pdb = item.get("pdb") is not None
+        if has_pdb and item.get("cif") is not None:
             raise item.error("both 'cif' and 'pdb' are given", "pdb")
         item.refuse({"threshold": "templates enforced by a potential"})
         if item.flag("force"):
             raise item.error("templates enforced by a potential (force) are not supported")
-        name = item.text("pdb" if "pdb" in item else "cif")
+        name = item.text("pdb" if has_pdb else "cif")
         file = find_named_file(item.path, name, "template file", item.line)
         for first, chain in _templated_chains(item, proteins).items():
             template = read_template_file(file, chain, proteins[first].sequence, item.path, item.line)
@@ -133,13 +135,13 @@ def _entity(kind: str, entity: MappingWithLines, free_names: Iterator[str]) -> E
     if kind != "ligand":
         raise entity.error(f"unknown kind of chain {kind!r}")
     entity.check_keys(LIGAND_KEYS)
-    if ("ccd" in entity) == ("smiles" in entity):
-        raise entity.error("both 'ccd' and 'smiles' are given" if "ccd" in entity else "no 'ccd' or 'smiles'")
+    given = [key for key in ("ccd", "smiles") if entity.get(key) is not None]
+    if len(given) != 1:
+        raise entity.error("both 'ccd' and 'smiles' are given" if given else "no 'ccd' or 'smiles'")
     chains = _chains(entity, free_names)
-    if "smiles" in entity:
+    if given == ["smiles"]:
         return Ligand(chains, smiles=entity.text("smiles").strip(), line=entity.line)
-    codes = entity["ccd"] if isinstance(entity["ccd"], list) else [entity.text("ccd")]
-    return Ligand(chains, tuple(map(str, codes)), line=entity.line)
+    return Ligand(chains, read_codes(entity, "ccd"), line=entity.line)
 
 
 def _chains(entity: MappingWithLines, free_names: Iterator[str]) -> tuple[str, ...]:
@@ -178,12 +180,13 @@ def _alignment(entity: MappingWithLines, sequence: str) -> Alignment | None:
 def _table_alignment(path: str) -> Alignment:
     """Return the alignment in Boltz's table of the columns `key` and `sequence`.
 
-    Rows of different chains with the same key are of one species, and can be paired.
+    Rows of different chains with the same key are of one species, and can be paired. Programs that write
+    empty keys as NaN write all numbers with a decimal point, such as 7.0 for 7.
     """
     records = []
     for number, (_, row) in enumerate(table_rows(read_bytes(path), path, ("key", "sequence"))):
-        key = row["key"].strip()
-        species = "" if key in ("", "-1", "nan") else f" TaxID={'_'.join(key.split())}"
+        key = row["key"].strip().removesuffix(".0")
+        species = "" if key.lower() in ("", "-1", "nan") else f" TaxID={'_'.join(key.split())}"
         records.append(f">{number}{species}\n{''.join(row['sequence'].split())}\n")
     return parse_alignment("".join(records).encode(), path)
 

@@ -9,6 +9,7 @@ from features.chemistry.residue_classes import MoleculeKind
 from foldcli.inputs.formats.job_fields import (
     POLYMERS,
     Refuse,
+    check_no_list,
     check_query,
     clean_polymer,
     query_alignment,
@@ -17,6 +18,7 @@ from foldcli.inputs.formats.job_fields import (
     read_named_alignment,
 )
 from foldcli.inputs.formats.json_with_lines import decode_utf8
+from foldcli.inputs.formats.tables import row_name
 from model.chains import iterate_chain_names
 from msa.base.errors import InputError
 from msa.io.fasta import clean_header, first_word
@@ -88,8 +90,12 @@ def parse_table_jobs(
         path: file name for errors.
         refuse: called with the error of each row that is no job.
     """
-    records = [TextRecord(row["id"], "".join(row["sequence"].split()), path, line) for line, row in rows]
-    return read_each(records, _joined_job, refuse)
+
+    def read(item: tuple[int, dict[str, str]]) -> MoleculeJob:
+        line, row = item
+        return _joined_job(TextRecord(row_name(row, path, line), row["sequence"].strip(), path, line))
+
+    return read_each(rows, read, refuse)
 
 
 def _typed_header(header: str) -> tuple[str, str, str] | None:
@@ -124,6 +130,7 @@ def _typed_entity(record: TextRecord) -> Entity:
         kinds = ", ".join(_KINDS)
         raise record.error(f"header {record.header!r:.60} names no kind of chain ({kinds}), as others do")
     chain, kind, name = declared
+    check_no_list(chain, record.path, record.line)
     if kind not in _KINDS:
         raise record.error(f"a {kind} in FASTA is not supported: give ccd or smiles")
     entity = _entity(kind, record.text, (chain,), record)
@@ -164,7 +171,7 @@ def _entity(kind: str, text: str, chains: tuple[str, ...], record: TextRecord) -
     if kind in POLYMERS:
         sequence = clean_polymer(text, POLYMERS[kind], record.path, record.line)
         return Polymer(POLYMERS[kind], sequence, chains, line=record.line)
-    content = "".join(text.split())
+    content = text.strip()
     if not content:
         raise record.error(f"no {kind}")
     if kind == "smiles":

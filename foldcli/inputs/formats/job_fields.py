@@ -33,7 +33,7 @@ def read_chains(entity: MappingWithLines, key: str) -> tuple[str, ...]:
     """Return the chain ids of an entity: one text, or a list of them.
 
     Raises:
-        InputError: there is none, or one is not a printable word.
+        InputError: there is none, or one is not a printable word, or has a comma.
     """
     value = entity.get(key)
     names: list[Any] = value if isinstance(value, list) else [value]
@@ -42,7 +42,32 @@ def read_chains(entity: MappingWithLines, key: str) -> tuple[str, ...]:
     for name in names:
         if not name.isprintable() or " " in name:
             raise entity.error(f"{key!r} {name!r:.40} is not a printable word", key)
+        check_no_list(name, entity.path, entity.line_of(key))
     return tuple(names)
+
+
+def check_no_list(name: str, path: str, line: int) -> None:
+    """Raise InputError for a chain id with a comma, which is meant as several ids."""
+    if "," in name:
+        raise InputError(f"chain id {name!r:.40} has a comma: give several ids as a list", path, line)
+
+
+def read_codes(entity: MappingWithLines, key: str) -> tuple[str, ...]:
+    """Return component codes, one text or a list of them, in upper case and without the prefix `CCD_`.
+
+    Raises:
+        InputError: a code is no text.
+    """
+    value = entity.get(key)
+    codes = value if isinstance(value, list) else [value]
+    if not codes or any(not isinstance(code, str) or not code.strip() for code in codes):
+        raise entity.error(f"no {key!r}" if value is None else f"{key!r} is not a component code", key)
+    return tuple(map(clean_code, codes))
+
+
+def clean_code(text: str) -> str:
+    """Return the component code that a file writes like `ATP`, `atp` or `CCD_ATP`."""
+    return text.strip().upper().removeprefix("CCD_")
 
 
 def named_paths(path: str, name: str) -> list[Path]:
@@ -225,13 +250,13 @@ def read_sequence(entity: MappingWithLines, kind: MoleculeKind) -> str:
 def read_modifications(
     entity: MappingWithLines, code_key: str, position_key: str
 ) -> tuple[Modification, ...]:
-    """Return the modified residues of a polymer; a prefix `CCD_` of their codes is dropped.
+    """Return the modified residues of a polymer; see `clean_code`.
 
     Raises:
         InputError: an item has other keys, or a position that is no number.
     """
     return tuple(
-        Modification(item.number(position_key), item.text(code_key).removeprefix("CCD_"))
+        Modification(item.number(position_key), clean_code(item.text(code_key)))
         for item in entity.mappings("modifications", "a modification", (code_key, position_key))
     )
 

@@ -10,12 +10,14 @@ from foldcli.inputs.formats.job_fields import (
     Refuse,
     check_chains,
     check_query,
+    clean_code,
     find_named_file,
     named_paths,
     query_alignment,
     raise_error,
     read_bond,
     read_chains,
+    read_codes,
     read_each,
     read_named_alignment,
     read_seeds,
@@ -30,12 +32,13 @@ QUERY_KEYS = (
     "query_name", "chains", "use_msas", "use_paired_msas", "use_main_msas", "covalent_bonds",
     "pocket_constraint",
 )  # fmt: skip
-CHAIN_KEYS = (
-    "molecule_type", "chain_ids", "description", "sequence", "non_canonical_residues", "smiles", "ccd_codes",
-    "paired_msa_file_paths", "main_msa_file_paths", "template_alignment_file_path",
-    "template_entry_chain_ids",
-    "template_cif_paths", "template_cif_chain_ids", "sdf_file_path", "cyclic",
+_POLYMER_KEYS = (
+    "sequence", "non_canonical_residues", "paired_msa_file_paths", "main_msa_file_paths",
+    "template_alignment_file_path", "template_entry_chain_ids", "template_cif_paths",
+    "template_cif_chain_ids", "cyclic",
 )  # fmt: skip
+_LIGAND_KEYS = ("smiles", "ccd_codes", "sdf_file_path")
+CHAIN_KEYS = ("molecule_type", "chain_ids", "description", *_POLYMER_KEYS, *_LIGAND_KEYS)
 _UNSUPPORTED = {
     "template_alignment_file_path": "template alignments (give template_cif_paths)",
     "sdf_file_path": "ligands in SDF files (give smiles)",
@@ -92,13 +95,16 @@ def _entity(chain: MappingWithLines, query: MappingWithLines) -> Entity:
     if text not in MoleculeKind.__members__:
         raise chain.error(f"unknown molecule_type {text!r:.40}", "molecule_type")
     kind = MoleculeKind[text]
+    others = _POLYMER_KEYS if kind == MoleculeKind.LIGAND else _LIGAND_KEYS
+    if other := next((key for key in others if chain.get(key) not in (None, [], {}, "", False)), None):
+        raise chain.error(f"a chain of molecule_type {text.lower()} has no {other!r}", other)
     names = read_chains(chain, "chain_ids")
     if kind == MoleculeKind.LIGAND:
         if chain.get("smiles") and chain.get("ccd_codes"):
             raise chain.error("both 'smiles' and 'ccd_codes' are given", "ccd_codes")
         if chain.get("smiles"):
             return Ligand(names, smiles=chain.text("smiles").strip(), line=chain.line)
-        return Ligand(names, read_chains(chain, "ccd_codes"), line=chain.line)
+        return Ligand(names, read_codes(chain, "ccd_codes"), line=chain.line)
     sequence = read_sequence(chain, kind)
     main, paired = (_alignment(chain, query, key, sequence) for key in ("main", "paired"))
     if main is None and kind != MoleculeKind.DNA and not _uses(query, "main"):
@@ -132,7 +138,9 @@ def _modifications(chain: MappingWithLines) -> tuple[Modification, ...]:
     if not chain.get(key):
         return ()
     residues = chain.mapping(key)
-    return tuple(Modification(residues.number(x, x, repr(key)), residues.text(x)) for x in residues)
+    return tuple(
+        Modification(residues.number(x, x, repr(key)), clean_code(residues.text(x))) for x in residues
+    )
 
 
 def _alignment(

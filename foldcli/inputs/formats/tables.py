@@ -76,13 +76,23 @@ def _read_column_names(text: bytes) -> tuple[str, list[str]]:
 
 
 def _table_record(values: dict[str, str], path: str, line: int) -> FastaRecord:
+    name = row_name(values, path, line)
+    return make_record(name, *clean_sequence(values["sequence"], path, line), path, line)
+
+
+def row_name(values: dict[str, str], path: str, line: int) -> str:
+    """Return the name of a query in a row; whitespace in its id becomes `_`.
+
+    Raises:
+        InputError: the row has no id, or names a file.
+    """
     for name, description in _FILE_COLUMNS.items():
         if values.get(name, "").strip():
             raise InputError(f"{name} names {description}: not supported in a table", path, line)
     name = make_identifier(values["id"])
     if not name:
         raise InputError("no id", path, line)
-    return make_record(name, *clean_sequence(values["sequence"], path, line), path, line)
+    return name
 
 
 def make_identifier(name: str) -> str:

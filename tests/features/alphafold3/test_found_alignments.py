@@ -84,3 +84,25 @@ def test_alignments_of_the_job_stay() -> None:
 def test_alignment_of_another_sequence_is_refused() -> None:
     with pytest.raises(InputError, match=r"job\.json:3: chain A: the first row"):
         add_alignments(job_of(protein(FIRST, "A")), {FIRST: FOUND[SECOND]})
+
+
+def test_query_as_paired_alignment_means_no_pairs_of_the_chain() -> None:
+    own = {sequence: parse_alignment(rows) for sequence, rows in FOUND.items()}
+    query = parse_alignment(f">q\n{FIRST}\n".encode())
+    first = Polymer(MoleculeKind.PROTEIN, FIRST, ("A",), alignment=own[FIRST], paired=query)
+    result = add_alignments(job_of(first, protein(SECOND, "C")), FOUND)
+    assert result.paired_rows == 0 and not result.notes
+    assert [polymer.paired for polymer in polymers(result.job)] == [None, None]
+    # the other chains are paired with each other
+    third = Polymer(
+        MoleculeKind.PROTEIN, "MKT", ("D",), alignment=parse_alignment(b">q\nMKT\n>r OX=5\nMRT\n")
+    )
+    result = add_alignments(job_of(first, protein(SECOND, "C"), third), FOUND)
+    rows = [polymer.paired and polymer.paired.sequences for polymer in polymers(result.job)]
+    assert result.paired_rows == 1 and rows == [None, [SECOND, "GATWYA"], ["MKT", "MRT"]]
+
+
+def test_alignment_of_dna_is_said_not_to_be_used() -> None:
+    own = parse_alignment(b">q\nACGT\n>r\nACGA\n")
+    result = add_alignments(job_of(Polymer(MoleculeKind.DNA, "ACGT", ("D",), alignment=own)), {})
+    assert result.notes == ("chain D: the network takes no alignment of DNA, so that of the job is not used",)

@@ -55,6 +55,12 @@ def test_entities_with_equal_text_are_told_apart_by_kind_and_modification() -> N
     assert tokens.copy[first].tolist() == [1, 2, 1, 1]
 
 
+def test_a_smiles_string_that_reads_like_a_code_is_another_entity() -> None:
+    # methanol and cobalt
+    tokens = build_tokens(build_atoms(job(Ligand(("A",), ("CO",)), Ligand(("B",), smiles="CO"))))
+    assert tokens.entity.tolist() == [1, 2, 2] and tokens.copy.tolist() == [1, 1, 1]
+
+
 def test_a_bonded_atom_loses_its_leaving_neighbour_only_once() -> None:
     # sialic acid's C2 loses O2, whatever else is bonded
     sugar = Ligand(("B",), ("SIA",))
@@ -124,6 +130,11 @@ def test_ends_of_cyclic_chains_are_bonded_and_stay_tokens() -> None:
     (closing,) = (bond for bond in atoms.bonds if abs(int(np.diff(atoms.residue[bond])[0])) == 2)
     assert sorted(atoms.name[closing]) == ["C", "N"]
     assert build_tokens(atoms).count.tolist() == [4, 6, 5]
+
+
+def test_rings_of_two_residues_are_refused() -> None:
+    with pytest.raises(InputError, match=r"job\.json:2: a cyclic chain needs 3 residues, and this one has 2"):
+        build_atoms(job(Polymer(MoleculeKind.PROTEIN, "GC", ("A",), is_cyclic=True)))
 
 
 def test_bonds_within_a_residue_of_a_polymer_are_refused() -> None:

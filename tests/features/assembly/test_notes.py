@@ -53,6 +53,18 @@ def test_residues_that_differ_from_their_letters_and_open_links_are_named(
     assert notes(polymer(sequence, *modifications)) == [f"chain A: {expected}"]
 
 
+def test_names_of_bonded_atoms_of_drawn_ligands_are_explained() -> None:
+    drawn = Ligand(("L",), smiles="ClCCO")
+    assert notes(polymer("MKC"), drawn, bonds=(bond(("A", 3, "SG"), ("L", 1, "C1")),)) == [
+        "atoms of SMILES strings are counted by element in the order of the string: A:3:SG–L:1:C1"
+    ]
+
+
+def test_rings_that_do_not_close_are_named() -> None:
+    ring = Polymer(PROTEIN, "GAX", ("A",), (Modification(3, "NH2"),), is_cyclic=True)
+    assert notes(ring) == [f"chain A: no bond between ALA 2 and NH2 3, NH2 3 and GLY 1{TYPES}"]
+
+
 def test_parts_of_a_ligand_without_bonds_are_named() -> None:
     assert notes(SUGARS, bonds=JOINED[:1]) == [
         "chain B: NAG-NAG-BMA: the job has no bonds that join these components"

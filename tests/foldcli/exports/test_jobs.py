@@ -187,6 +187,25 @@ def test_what_is_not_known_is_named(search: Search, tmp_path: Path) -> None:
     assert f"{job}:4: passed through: unknown entity 'glycan'" in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("tool", "name", "text"),
+    [
+        ("protenix", "a.json", '[{"name": "a", "sequences": [{"protien":\n {"count": 1}}]}]'),
+        (
+            "openfold3", "a.json",
+            '{"queries": {"a": {"chains": [\n{"chain_ids": "A", "molecule_type": "protien"}]}}}',
+        ),
+        ("chai", "a.fasta", "\n>protien|name=A\nMKV\n"),
+    ],
+)  # fmt: skip
+def test_unknown_kinds_of_chains_are_named(
+    tool: str, name: str, text: str, search: Search, tmp_path: Path
+) -> None:
+    (tmp_path / name).write_text(text)
+    result = search(tool, tmp_path / name)
+    assert f"{tmp_path / name}:2: passed through: unknown entity 'protien'" in result.stderr
+
+
 def test_own_alignments_are_kept(search: Search, tmp_path: Path) -> None:
     proteins = [
         {"protein": {"id": "A", "sequence": UBIQUITIN, "unpairedMsa": ""}},

@@ -14,9 +14,10 @@ pytest.importorskip("rdkit")
 pytest.importorskip("biotite")
 
 from features.assembly.atoms import build_atoms
-from features.assembly.job import JobTemplate
+from features.assembly.job import JobTemplate, MoleculeJob, Polymer
+from features.chemistry.residue_classes import MoleculeKind
 from foldcli.cli import cli
-from foldcli.families.all_atom import AllAtomSource
+from foldcli.families.all_atom import AllAtom, AllAtomSource
 from foldcli.families.all_atom_inputs import AllAtomInputs, make_sample
 from foldcli.families.all_atom_networks import load_network
 from foldcli.families.protocols import NetworkJob
@@ -27,6 +28,7 @@ from foldcli.params.openfold3 import find_parameters
 from foldcli.pipeline.network.device import NetworkMemory
 from foldcli.pipeline.network.device_workers import DeviceWorker, WorkerSettings
 from model.errors import OutOfMemory
+from msa.alignments.files import parse_alignment
 from msa.io.fasta import FastaRecord
 from tests.command_process import run_foldcli
 
@@ -228,6 +230,18 @@ def test_seeds_that_are_given_replace_those_of_a_job_even_if_they_are_the_defaul
     assert run("predict", tmp_path / "i.json", *options, samples=1).exit_code == 0
     ranking = json.loads((tmp_path / "out/i/i.done.json").read_text())["ranking"]
     assert sorted(int(model["tag"].split("_")[3]) for model in ranking) == seeds
+
+
+def test_results_depend_on_the_place_and_the_species_of_given_rows() -> None:
+    def identity(rows: str, key: str = "alignment") -> object:
+        given = {key: parse_alignment(f">q\nMKV\n{rows}".encode())}
+        first = Polymer(MoleculeKind.PROTEIN, "MKV", ("A",), **given)
+        other = Polymer(MoleculeKind.PROTEIN, "GAT", ("B",))
+        return AllAtom().target_identity(MoleculeJob("x", (first, other)), None)
+
+    own = identity(">a TaxID=1\nMKA\n")
+    assert own == identity(">b TaxID=1\nMKA\n")
+    assert own != identity(">a TaxID=2\nMKA\n") and own != identity(">a TaxID=1\nMKA\n", "paired")
 
 
 @pytest.mark.parametrize(

@@ -158,6 +158,7 @@ def test_pdb_holds_the_same_atoms_with_bonds_of_ligands(prediction: Prediction) 
     [
         ({"chains": 63}, "63 chains"),
         ({"name": "HEAVY"}, "the chain id 'HEAVY'"),
+        ({"name": "α"}, "the chain id 'α' is not ASCII"),
         ({"code": "A1LU6"}, "the component code 'A1LU6'"),
         ({"atom": "C1234"}, "the atom name 'C1234'"),
         ({"position": 1e4}, "coordinates"),
@@ -171,7 +172,8 @@ def test_pdb_says_why_it_cannot_hold_a_structure(
         tables = replace(tables, chains=tables.chains * 11)
         tables = replace(tables, chains=tables.chains[:63])
     if "name" in change:
-        tables = replace(tables, chains=(replace(tables.chains[0], name="HEAVY"), *tables.chains[1:]))
+        first = replace(tables.chains[0], name=str(change["name"]))
+        tables = replace(tables, chains=(first, *tables.chains[1:]))
     if "code" in change:
         tables = replace(tables, components=tables.components | {"A1LU6": tables.components["GOL"]})
     if "atom" in change:

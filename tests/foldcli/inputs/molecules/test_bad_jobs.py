@@ -30,9 +30,31 @@ def bonds(*pairs: Any) -> dict[str, Any]:
     return {"sequences": [{"protein": PROTEIN}, SUGAR], "bondedAtomPairs": pairs}
 
 
+def component(*, code: str = "MYL", oxygen: str = "O", bonds: str = "C1 O1 DOUB\n") -> str:
+    """Return a component in mmCIF."""
+    atoms = f"loop_\n_chem_comp_atom.atom_id\n_chem_comp_atom.type_symbol\nC1 C\nO1 {oxygen}\n"
+    columns = "".join(f"_chem_comp_bond.{name}\n" for name in ("atom_id_1", "atom_id_2", "value_order"))
+    table = f"loop_\n{columns}{bonds}" if bonds else ""
+    return f"data_{code}_\n_chem_comp.id {code}\n_chem_comp.type non-polymer\n{atoms}{table}"
+
+
 CASES = {
     "unknown component": (ligand(ccdCodes=["NO1CODE"]), '"ligand"', "unknown component 'NO1CODE'"),
     "SMILES that cannot be read": (ligand(smiles="C1CC"), '"ligand"', "'C1CC'"),
+    "half of a SMILES string": (ligand(smiles="C/C=C\nCC"), '"ligand"', "has a blank or a line end"),
+    "two SMILES strings": (ligand(smiles="CCO CN"), '"ligand"', "has a blank or a line end"),
+    "nothing but hydrogens": (ligand(ccdCodes=["D8U"]), '"ligand"', "no atoms besides hydrogens"),
+    "two ids in one text": (protein(id="A,B"), '"id"', "'A,B' has a comma"),
+    "order of a bond": (
+        {"userCCD": component(bonds="C1 O1 AROM\n")} | protein(), "userCCD", "value_order is AROM",
+    ),
+    "bond to no atom": ({"userCCD": component(bonds="C1 O2 SING\n")} | protein(), "userCCD", "bond to O2"),
+    "component without bonds": ({"userCCD": component(bonds="")} | protein(), "userCCD", "no bonds"),
+    "no element": ({"userCCD": component(oxygen="Ox")} | protein(), "userCCD", "OX, which is no element"),
+    "two components of one code": (
+        {"userCCD": component() + component(code="myl").replace("data_", "data_2")} | protein(), "userCCD",
+        "'myl': is defined twice",
+    ),
     "no conformer": (ligand(smiles="C1=C=C=1"), '"ligand"', "finds no conformer"),
     "bond to a missing atom": (bonds([["A", 5, "XG"], ["B", 1, "C1"]]), "bondedAtom", "CYS has no atom 'XG'"),
     "bond to a missing residue": (bonds([["A", 9, "SG"], ["B", 1, "C1"]]), "bondedAtom", "5 residues"),

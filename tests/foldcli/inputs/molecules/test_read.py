@@ -169,6 +169,10 @@ def test_tables_of_boltz_have_the_species_of_their_keys(tmp_path: Path, failures
     alignment = job.entities[0].alignment  # type: ignore[union-attr]
     assert alignment is not None
     assert alignment.sequences == ["MKV", "MRV", "M-V", "MKL"] and alignment.species == ("", "7", "7", "")
+    # as pandas writes keys of which some are missing
+    (tmp_path / "a.csv").write_text("key,sequence\nNaN,MKV\n7.0,MRV\n7.0,M-V\n-1.0,MKL\n")
+    ((_, other),) = read(tmp_path / "job.yaml", text, failures)
+    assert other.entities[0].alignment.species == alignment.species  # type: ignore[union-attr]
     (tmp_path / "a.csv").write_text("sequence\nMKV\n")
     assert not read(tmp_path / "job.yaml", text, failures)
     assert messages(failures) == [
@@ -181,6 +185,18 @@ def test_rows_of_a_table_name_molecules(tmp_path: Path, failures: Failures) -> N
     jobs = read(tmp_path / "table.csv", text, failures)
     assert [(name, len(job.entities)) for name, job in jobs] == [("first", 2), ("second", 2)]
     assert len(messages(failures)) == 1 and f"{tmp_path}/table.csv:4: " in messages(failures)[0]
+
+
+def test_rows_of_molecules_have_the_names_of_protein_rows_and_name_no_files(
+    tmp_path: Path, failures: Failures
+) -> None:
+    text = "id,sequence,a3mpath\nmy first,MKVSG:ccd|ATP,\nmy second,MKV:ccd|ATP,x.a3m\n,MKV,\n"
+    jobs = read(tmp_path / "table.csv", text, failures)
+    assert [name for name, _ in jobs] == ["my_first"]
+    assert [message.partition("csv:")[2] for message in messages(failures)] == [
+        "3: a3mpath names an alignment: not supported in a table",
+        "4: no id",
+    ]
 
 
 def test_templates_of_boltz_and_openfold3_are_aligned(tmp_path: Path, failures: Failures) -> None:

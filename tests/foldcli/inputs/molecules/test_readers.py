@@ -115,6 +115,87 @@ def test_damaged_jobs_are_refused_with_their_line(change: dict[str, object], rea
     assert error.value.path == "job.json" and error.value.line
 
 
+def paired_job(*paired: str | None) -> MoleculeJob:
+    """Return a job of two proteins with these paired alignments."""
+    sequences = [
+        {"protein": {"id": chain, "sequence": query, "unpairedMsa": f">q\n{query}\n", "pairedMsa": rows}}
+        for chain, query, rows in zip("AB", ("MKVS", "GATW"), paired, strict=True)
+    ]
+    (job,) = alphafold3_jobs(parsed(ALPHAFOLD3 | {"sequences": sequences, "bondedAtomPairs": []}), "job.json")
+    return job
+
+
+def uniprot(query: str, *rows: tuple[str, str]) -> str:
+    named = (f">tr|A0A{n:03}|A0A{n:03}_{species}\n{row}\n" for n, (species, row) in enumerate(rows))
+    return f">q\n{query}\n" + "".join(named)
+
+
+def test_paired_alignments_of_alphafold3_are_paired_by_species() -> None:
+    first = uniprot("MKVS", ("HUMAN", "MKVA"), ("MOUSE", "MKAA"), ("YEAST", "MAAA"))
+    # as many rows, in another order
+    second = uniprot("GATW", ("YEAST", "GAAA"), ("PIG", "GATA"), ("HUMAN", "AATW"))
+    rows = [each.paired and each.paired.sequences for each in paired_job(first, second).polymers()]
+    assert rows == [["MKVS", "MKVA", "MAAA"], ["GATW", "AATW", "GAAA"]]
+
+
+def test_rows_without_species_are_paired_as_they_are() -> None:
+    rows = [
+        each.paired and each.paired.sequences
+        for each in paired_job(">q\nMKVS\n>a\nMKVA\n", ">q\nGATW\n>b\nGATA\n").polymers()
+    ]
+    assert rows == [["MKVS", "MKVA"], ["GATW", "GATA"]]
+
+
+def test_empty_paired_alignment_means_no_pairs_and_null_that_rows_are_paired() -> None:
+    assert [each.paired and len(each.paired) for each in paired_job("", None).polymers()] == [1, None]
+
+
+def test_empty_paired_alignment_of_a_searched_protein_is_said_to_be_ignored(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    sequences = [
+        {"protein": {"id": "A", "sequence": "MKVS", "pairedMsa": ""}},
+        {"protein": {"id": "B", "sequence": "GATW"}},
+    ]
+    (job,) = alphafold3_jobs(parsed(ALPHAFOLD3 | {"sequences": sequences, "bondedAtomPairs": []}), "job.json")
+    assert len(job.proteins_to_search()) == 2
+    assert "an empty pairedMsa without unpairedMsa is ignored" in caplog.text
+
+
+def test_species_without_partner_are_said(caplog: pytest.LogCaptureFixture) -> None:
+    job = paired_job(uniprot("MKVS", ("HUMAN", "MKVA")), uniprot("GATW", ("MOUSE", "GATA")))
+    assert [each.paired and len(each.paired) for each in job.polymers()] == [1, 1]
+    assert "pairedMsa: no species has rows of several chains" in caplog.text
+
+
+@pytest.mark.parametrize("key", ["smiles", "ccd_codes"])
+def test_keys_of_another_kind_of_chain_are_refused(key: str) -> None:
+    chain = {"molecule_type": "protein", "chain_ids": "A", "sequence": "MKVS", key: "CO"}
+    with pytest.raises(InputError, match=f"a chain of molecule_type protein has no '{key}'"):
+        openfold3_jobs(parsed({"queries": {"job": {"chains": [chain]}}}), "query.json")
+    chain = {"molecule_type": "ligand", "chain_ids": "A", "ccd_codes": "CO", "sequence": "MKVS"}
+    with pytest.raises(InputError, match="a chain of molecule_type ligand has no 'sequence'"):
+        openfold3_jobs(parsed({"queries": {"job": {"chains": [chain]}}}), "query.json")
+
+
+def test_codes_are_read_in_any_case_and_with_the_prefix_of_alphafold_server() -> None:
+    (alphafold3,) = alphafold3_jobs(parsed(lower_case(ALPHAFOLD3)), "job.json")
+    changed = BOLTZ.replace("ATP", "CCD_ATP").replace("SEP", "sep").replace("- protein", "- Protein")
+    boltz = parse_boltz_job(changed.encode(), "job.yaml", "job")
+    (openfold3,) = openfold3_jobs(parsed(lower_case(OPENFOLD3)), "query.json")
+    for job in (alphafold3, boltz, openfold3):
+        check_molecules(job, ("A", "B"), (Modification(4, "SEP"),))
+
+
+def lower_case(content: object) -> Any:
+    return json.loads(json.dumps(content).replace("ATP", "atp").replace("SEP", "CCD_sep"))
+
+
+def test_ids_with_commas_are_refused_in_headers() -> None:
+    with pytest.raises(InputError, match=r"job\.fasta:1: chain id 'A,B' has a comma: give several ids"):
+        parse_fasta_jobs(FASTA.replace(">A|", ">A,B|").encode(), "job.fasta", "job")
+
+
 @pytest.mark.parametrize(
     "section",
     [
@@ -178,5 +259,6 @@ def test_smiles_in_brackets_are_to_be_quoted_in_yaml() -> None:
 @pytest.mark.parametrize("null", ["", "null", "~"])
 def test_null_alignment_of_boltz_is_absent_and_chains_need_no_ids(null: str) -> None:
     text = f"sequences:\n- protein: {{sequence: MKVS, msa: {null}}}\n- ligand: {{id: A, ccd: ATP}}\n"
+    text = text.replace("ccd: ATP", f"ccd: ATP, smiles: {null}")
     protein, _ = parse_boltz_job(text.encode(), "job.yaml", "job").entities
     assert isinstance(protein, Polymer) and protein.alignment is None and protein.chains == ("B",)
