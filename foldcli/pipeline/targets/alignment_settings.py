@@ -9,12 +9,18 @@ from foldcli.values import value_or_default
 from msa.alignments.filter_settings import FOLDING_FILTER, AlignmentFilter
 from msa.base.errors import InputError
 from msa.engines.search_settings import FOLDING_SEARCH, SearchSettings, default_gap_costs
+from msa.io import molecules
 from msa.profile.matrices import RNA
 
 # options of searches and of the alignments made from their hits, by parameter name
 SEARCH_OPTIONS = {"fast", "pair_mode", "pair_strategy"}.union(
     each.name for part in (SearchSettings, AlignmentFilter) for each in fields(part) if each.name != "threads"
 )
+
+
+def option_of(name: str) -> str:
+    """Return the option of a parameter name in `SEARCH_OPTIONS`."""
+    return "--min-coverage" if name == "coverage" else f"--{name.replace('_', '-')}"
 
 
 @dataclass(frozen=True)
@@ -43,6 +49,8 @@ class AlignmentSettings:
                 an option without effect, or a criterion of the alignment's rows is not in its range.
         """
         matrix = options["matrix"].upper()
+        if matrix == RNA and options.get("molecule") != molecules.RNA:
+            raise OptionError("--matrix RNA: `foldcli search --molecule rna` has these scores.")
         gap_open, gap_extend, profile_gap_open = default_gap_costs(matrix)
         defaults = SearchSettings() if tables else FOLDING_SEARCH
         if options["fast"] and options["num_iterations"] is not None:
@@ -69,12 +77,11 @@ class AlignmentSettings:
                 num_iterations=num_iterations,
                 threads=threads,
             )
-        except InputError as error:
-            raise OptionError(str(error)) from error
-        try:
             row_filter = _row_filter(options, AlignmentFilter() if tables else FOLDING_FILTER)
         except InputError as error:
-            raise OptionError(f"--{error}") from error
+            name, _, problem = str(error).partition(" is ")
+            is_range = name in SEARCH_OPTIONS
+            raise OptionError(f"{option_of(name)} is {problem}" if is_range else str(error)) from error
         return cls(search, row_filter, PairingSettings(options["pair_mode"], options["pair_strategy"]))
 
     def for_rna(self) -> "AlignmentSettings":
