@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from msa.gpu.worker.process_start import GpuProcess
 
 _TABLE_FORMATS = ("m8", "a3m", "sto")
+_NOT_RNA = {"matrix", "exact", "server", "params", "qsc", "pair_mode", "pair_strategy", "cache"}
 # options without effect on exact searches, which run on the CPU
 _NOT_EXACT = "num_iterations", "fast", "e_profile", "min_ungapped_score", "comp_bias_corr", "device"
 # those with a place for alignments of RNA
@@ -147,8 +148,8 @@ def _exact_options(values: dict[str, Any], given: Collection[str]) -> dict[str, 
 def _rna_options(values: dict[str, Any], given: Collection[str]) -> dict[str, Any]:
     if values["file_format"] not in _TABLE_FORMATS:
         raise OptionError(f"--format {values['file_format']} takes a database of RNA with --rna-db.")
-    if for_proteins := {"matrix", "exact", "server", "params", "qsc"} & set(given):
-        raise OptionError(f"--molecule rna cannot be combined with --{min(for_proteins)}.")
+    if for_proteins := _NOT_RNA.intersection(given):
+        raise OptionError(f"--molecule rna cannot be combined with --{min(for_proteins).replace('_', '-')}.")
     return {**values, "matrix": RNA_MATRIX}
 
 
@@ -210,7 +211,8 @@ def _check_molecules(values: Mapping[str, Any]) -> None:
     family = find_family(values["params"])
     if not family.prepares_jobs:
         raise OptionError("--params: only all-atom networks have jobs of molecules; leave it out")
-    if values["file_format"] != "a3m" or values["profiles"] or values["partial"]:
+    profiles = values["profiles"] or values["save_profile"] is not None
+    if values["file_format"] != "a3m" or profiles or values["partial"]:
         raise OptionError("--params: jobs are searched with --format a3m, and without profiles or parts.")
     family.check_options({})
 
