@@ -16,6 +16,7 @@ from foldcli.commands.fold import command
 from foldcli.errors import IncompleteTarget, SomeTargetsFailed, TargetFailed
 from foldcli.inputs.failures import Failures
 from foldcli.inputs.queries import QuerySources, read_named_queries
+from foldcli.inputs.shard import Shard
 from foldcli.logs import logger
 from foldcli.options.command import parse_python_values
 from foldcli.paths import default_feature_cache
@@ -35,6 +36,8 @@ T = TypeVar("T")
 Queries: TypeAlias = "Mapping[str, str] | str | os.PathLike[str] | Iterable[str | os.PathLike[str]]"
 """Sequences by name, with ":" between the chains of a complex; or a file or files as for `foldcli fold`."""
 
+# names of temporary files: a file system allows 255 bytes
+_FILE_NAME_LETTERS = 60
 # options of the command that have no meaning here
 _ABSENT = dict.fromkeys(("quiet", "verbose", "log_json", "dry_run", "as_json"), False)
 
@@ -110,7 +113,7 @@ class Session:
                 options["cache"] or default_feature_cache(),
                 None if progress is None else lambda done, total: progress(done, total or 0, "search"),
             )
-            names = [name for name, _ in read_named_queries(sources, Failures(folder, shard))]
+            names = _names_of_shard(read_named_queries(sources, Failures(folder, shard)), shard)
 
             def read(name: str) -> list[Alignment]:
                 alignment = read_alignment(folder / f"{name}.a3m", of_complex=True)
@@ -153,7 +156,7 @@ class Session:
 
             def find_targets(cache: Path, failures: Failures) -> Any:
                 targets = find(cache, failures)
-                names.extend(name for name, _ in targets)
+                names.extend(_names_of_shard(targets, values["shard"]))
                 return targets
 
             def run() -> None:
@@ -205,17 +208,24 @@ def _inputs(queries: Queries) -> Iterator[list[str]]:
     """Yield the files of queries; sequences are written to temporary ones, so that each can fail alone."""
     if isinstance(queries, Mapping):
         for name in queries:
-            if name.split() != [name]:
+            if not isinstance(name, str) or name.split() != [name]:
                 raise ValueError(f"not the name of a target: {name!r}")
         with tempfile.TemporaryDirectory(prefix="foldcli-") as folder:
-            file_names = unique_names([name.replace("/", "_") for name in queries])
+            file_names = unique_names([name.replace("/", "_")[:_FILE_NAME_LETTERS] for name in queries])
             paths = [Path(folder, f"{file}.fasta") for file in file_names]
             for path, (name, sequence) in zip(paths, queries.items(), strict=True):
-                path.write_text(f">{name}\n{sequence}\n")
+                path.write_text(f">{name}\n{sequence}\n", encoding="utf-8")
             yield list(map(str, paths))
     else:
         files = [queries] if isinstance(queries, str | os.PathLike) else queries
         yield [os.fspath(path) for path in files]
+
+
+def _names_of_shard(targets: Iterable[tuple[str, object]], shard: Shard) -> list[str]:
+    """Return the names of a shard's targets, in the order of the input."""
+    names = [name for name, _ in targets]
+    selected = dict(shard.select((name, None) for name in names))
+    return [name for name in names if name in selected]
 
 
 def _run(call: Callable[[], object], names: list[str], read: Callable[[str], list[T]]) -> list[T]:

@@ -76,6 +76,8 @@ def fetch(
       foldcli db fetch swissprot -o swissprot
       foldcli db fetch uniref50 -o uniref50 --from uniref50.fasta.gz
     """
+    if url is not None and local_file is not None:
+        raise click.UsageError("--url and --from exclude each other.")
     known = read_sources(sources)
     if name not in known:
         raise click.UsageError(f"no database {name!r}: known are {', '.join(known)}")

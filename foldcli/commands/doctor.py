@@ -55,6 +55,8 @@ def command(
     damaged parameters is broken.
     """
     if predict:
+        if "time_limit" in options.given_options(context):
+            raise click.UsageError("--time-limit does not apply with --predict.")
         if _check_predictions(params, device, as_json):
             context.exit(ExitCode.MISSING)
         return

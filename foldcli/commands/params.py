@@ -98,6 +98,10 @@ def fetch(
       foldcli params fetch --which openfold3 --from of3-ob-2025-06-30-174k.pt
     """
     all_atom = _OPENFOLD3_NAMES.get(which)
+    if all_atom is not None and "models" in options.given_options():
+        raise click.UsageError(f"--models does not apply to --which {which}.")
+    if url is not None and local_file is not None:
+        raise click.UsageError("--url and --from exclude each other.")
     url = url or (archive_url(which) if all_atom is None else PUBLISHED[all_atom].url)
     check_source(url, has_checksum=local_file is not None or sha256 is not None)
     from foldcli.params.fetch import FetchSettings, fetch

@@ -67,6 +67,8 @@ def command(
     \b
       foldcli relax results/protein/*_unrelaxed_rank_001_*.pdb -o relaxed
     """
+    if use_gpu_relax and device == "cpu":
+        raise click.UsageError("--use-gpu-relax and --device cpu exclude each other.")
     from foldcli.pipeline.results.relaxation import choose_relax_device, relax_settings
 
     relax_settings()  # reports a missing OpenMM before the search for a device

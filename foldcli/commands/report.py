@@ -49,4 +49,6 @@ def command(
     settings = ReportSettings(not no_report, not no_plots, references, similar)
     if not (settings.page or settings.plots):
         raise click.UsageError("--no-report and --no-plots together leave nothing to write")
+    if tables_only and (settings.references or settings.similar):
+        raise click.UsageError("--reference and --find-similar do not apply with --tables-only")
     make_again(folders, settings, tables_only)

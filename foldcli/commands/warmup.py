@@ -79,6 +79,11 @@ def command(
         raise click.UsageError("--device cpu needs no kernels.")
     if gpu_name is not None and capability is None:
         raise click.UsageError("--gpu-name needs --gpu-arch.")
+    given = options.given_options()
+    if capability is not None and "device" in given:
+        raise click.UsageError("--device and --gpu-arch exclude each other.")
+    if params is not None and "models" in given:
+        raise click.UsageError("--models and --params exclude each other.")
     from foldcli.families.registry import find_family
     from foldcli.pipeline.network.kernels import compile_for_gpu, compile_search_kernels, triton_version
     from msa.gpu.device.devices import name_and_capability

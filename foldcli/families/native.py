@@ -27,10 +27,17 @@ class Native(SingleChainFamily):
     """Networks that foldcli has trained; their manifest gives sizes, defaults and measured accuracy."""
 
     name: ClassVar[str] = "native"
+    own_options: ClassVar[frozenset[str]] = SingleChainFamily.own_options - {"models", "model_type"}
 
     def claims(self, params: str | None) -> bool:
         """Return True for the folder of a network with a manifest, and for its name in the package."""
         return network_folder(params) is not None
+
+    def refusal(self, option: str) -> str:
+        """Return the reason why an option cannot be used; see `Family.refusal`."""
+        if option in SingleChainFamily.own_options:
+            return "there is one network in the folder of --params"
+        return super().refusal(option)
 
     def settings(self, options: NetworkOptions) -> AlphaFold2Settings:
         """Return settings with the sizes and defaults that the manifest gives; see `Family.settings`."""

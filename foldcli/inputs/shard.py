@@ -38,10 +38,9 @@ class Shard:
         return f".{self.index}-of-{self.count}" if self.count > 1 else ""
 
     def select(self, items: Iterable[tuple[str, T]]) -> list[tuple[str, T]]:
-        """Return the (name, item) pairs of this shard, sorted by name."""
-        return sorted(items, key=lambda pair: pair[0])[self.index - 1 :: self.count]
-
-    def log_if_empty(self, targets: int) -> None:
-        """Log that this shard has no targets, unless there are none at all."""
-        if targets:
-            logger.info("shard %d/%d has no targets; there are %d in all", self.index, self.count, targets)
+        """Return the (name, item) pairs of this shard, sorted by name; log if only others have targets."""
+        pairs = sorted(items, key=lambda pair: pair[0])
+        selected = pairs[self.index - 1 :: self.count]
+        if pairs and not selected:
+            logger.info("shard %d/%d has no targets; there are %d in all", self.index, self.count, len(pairs))
+        return selected

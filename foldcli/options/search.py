@@ -101,7 +101,7 @@ def _hit_options(tables: bool) -> Callable[[Command], Command]:
         number_option(
             "--e-profile",
             numbers=click.FloatRange(0),
-            default=0.1,
+            default="0.1",
             metavar="EVALUE",
             help="Maximum E-value of a hit that is added to the profile of the next iteration.",
         ),
@@ -118,19 +118,18 @@ def _hit_options(tables: bool) -> Callable[[Command], Command]:
 def _coverage_options(*names: str) -> tuple[Callable[[Command], Command], ...]:
     """Return the coverage options; `names` are the names of the first."""
     return (
-        click.option(
+        number_option(
             *names,
             "coverage",
-            type=click.FloatRange(0, 1),
+            numbers=click.FloatRange(0, 1),
             metavar="FRACTION",
-            default=0.0,
-            show_default=True,
+            default="0.0",
             help="Minimum fraction of aligned residues in a hit; see --cov-mode.",
         ),
         number_option(
             "--cov-mode",
             numbers=click.IntRange(0, 2),
-            default=0,
+            default="0",
             help="Coverage of query and target (0), target (1) or query (2).",
         ),
     )

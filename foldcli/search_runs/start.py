@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from msa.gpu.worker.process_start import GpuProcess
 
 _TABLE_FORMATS = ("m8", "a3m", "sto")
+_NOT_RNA = {"matrix", "exact", "server", "params", "qsc", "pair_mode", "pair_strategy", "cache"}
+# options without effect on exact searches, which run on the CPU
+_NOT_EXACT = "num_iterations", "fast", "e_profile", "min_ungapped_score", "comp_bias_corr", "device"
 # those with a place for alignments of RNA
 _RNA_FORMATS = ("af3", "openfold3", "protenix")
 
@@ -58,7 +61,7 @@ def run_search(
     if values["molecule"] == RNA:
         values = _rna_options(values, given)
     settings = _alignment_settings(
-        file_format, _exact_options(values) if values["exact"] else values, threads
+        file_format, _exact_options(values, given) if values["exact"] else values, threads
     )
     search = settings.search
     sources = QuerySources(inputs, search.comp_bias_corr, search.matrix, values["profiles"])
@@ -126,7 +129,7 @@ def _table_columns(file_format: str, format_output: str | None) -> tuple[str, ..
         raise OptionError(f"--format-output: {error}") from error
 
 
-def _exact_options(values: dict[str, Any]) -> dict[str, Any]:
+def _exact_options(values: dict[str, Any], given: Collection[str]) -> dict[str, Any]:
     """Return the values of the options without default limits on E-value and number of hits."""
     unsupported = {
         "--format " + values["file_format"]: values["file_format"] != "m8",
@@ -134,10 +137,10 @@ def _exact_options(values: dict[str, Any]) -> dict[str, Any]:
         "--partial": values["partial"],
         "--profile": bool(values["profiles"]),
         "--save-profile": values["save_profile"] is not None,
-        "--num-iterations": values["num_iterations"] is not None,
+        **{f"--{name.replace('_', '-')}": name in given for name in _NOT_EXACT},
     }
-    if given := next((option for option, is_given in unsupported.items() if is_given), None):
-        raise OptionError(f"--exact cannot be combined with {given}.")
+    if option := next((option for option, is_given in unsupported.items() if is_given), None):
+        raise OptionError(f"--exact cannot be combined with {option}.")
     limits = {"evalue": math.inf, "max_seqs": MAX_SEQS}
     return {**values, **{name: limit for name, limit in limits.items() if values[name] is None}}
 
@@ -145,8 +148,8 @@ def _exact_options(values: dict[str, Any]) -> dict[str, Any]:
 def _rna_options(values: dict[str, Any], given: Collection[str]) -> dict[str, Any]:
     if values["file_format"] not in _TABLE_FORMATS:
         raise OptionError(f"--format {values['file_format']} takes a database of RNA with --rna-db.")
-    if for_proteins := {"matrix", "exact", "server", "params", "qsc"} & set(given):
-        raise OptionError(f"--molecule rna cannot be combined with --{min(for_proteins)}.")
+    if for_proteins := _NOT_RNA.intersection(given):
+        raise OptionError(f"--molecule rna cannot be combined with --{min(for_proteins).replace('_', '-')}.")
     return {**values, "matrix": RNA_MATRIX}
 
 
@@ -208,7 +211,8 @@ def _check_molecules(values: Mapping[str, Any]) -> None:
     family = find_family(values["params"])
     if not family.prepares_jobs:
         raise OptionError("--params: only all-atom networks have jobs of molecules; leave it out")
-    if values["file_format"] != "a3m" or values["profiles"] or values["partial"]:
+    profiles = values["profiles"] or values["save_profile"] is not None
+    if values["file_format"] != "a3m" or profiles or values["partial"]:
         raise OptionError("--params: jobs are searched with --format a3m, and without profiles or parts.")
     family.check_options({})
 
@@ -231,6 +235,9 @@ def _check_jobs(values: Mapping[str, Any], given: Collection[str]) -> None:
     for name in {"msa_files", "templates"} & set(given):
         if file_format != "af3":
             raise OptionError(f"--{name.replace('_', '-')} is for --format af3.")
+    for name in {"pair_mode", "pair_strategy", "cache"} & set(given):
+        if file_format in ("m8", "sto"):
+            raise OptionError(f"--{name.replace('_', '-')} is for --format a3m and jobs.")
     if values["rna_db"] is not None and file_format not in _RNA_FORMATS:
         raise OptionError(f"--rna-db is for --format {', '.join(_RNA_FORMATS)}.")
     if file_format in _TABLE_FORMATS:

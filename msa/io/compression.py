@@ -40,6 +40,7 @@ _FORMATS: list[tuple[bytes, str, Callable[[], Any]]] = [
 _LONGEST_MAGIC = max(len(magic) for magic, _, _ in _FORMATS)
 _UTF8_MARK = b"\xef\xbb\xbf"
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+_TAR_MAGIC, _TAR_OFFSET = b"ustar", 257
 
 
 class _Decompressor(io.RawIOBase):
@@ -92,7 +93,8 @@ def open_input(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         damaged.
 
     Raises:
-        InputError: the file is text in UTF-16, or its lines end with CR alone.
+        InputError: the file is text in UTF-16, a tar archive or compressed twice, or its lines end with CR
+            alone.
         OSError: the file cannot be opened or read; the error names it.
     """
     with open_counted(path) as (stream, _):
@@ -113,17 +115,22 @@ def open_counted(path: str | os.PathLike[str]) -> Iterator[tuple[BinaryIO, Calla
                 content = _Decompressor(stream, name, kind, new_member)
                 stream = stack.enter_context(io.BufferedReader(cast(Any, content), 1 << 20))
                 break
-        _drop_mark(stream, name)
+        _check_start(stream, name)
         yield stream, counter.total
 
 
-def _drop_mark(stream: Any, name: str) -> None:
-    """Skip a byte-order mark at the start of a stream.
+def _check_start(stream: Any, name: str) -> None:
+    """Check the start of a decompressed stream, and skip a byte-order mark.
 
     Raises:
-        InputError: it is that of UTF-16, lines end with CR alone, or the file is damaged.
+        InputError: see `open_input`.
     """
-    start = stream.peek(len(_UTF8_MARK))
+    start = stream.peek(_TAR_OFFSET + len(_TAR_MAGIC))
+    if start.startswith(_TAR_MAGIC, _TAR_OFFSET):
+        raise InputError("a tar archive: unpack it, and give its files", name)
+    for magic, kind, _ in _FORMATS:
+        if start.startswith(magic):
+            raise InputError(f"compressed twice: decompress it once, as it is {kind} inside", name)
     if start.startswith(_UTF16_MARKS):
         raise InputError("text in UTF-16: save the file as UTF-8", name)
     # a pipe's first bytes may end between CR and LF

@@ -76,10 +76,11 @@ class RelaxStage:
     """The workers that relax models.
 
     Args:
+        limit: number of models of a target to relax; None for all.
         pool: the workers; other workers write models, so that writing never waits for relaxations.
     """
 
-    num_models: int
+    limit: int | None
     pool: WorkerPool
     settings: "RelaxSettings"
 
@@ -94,7 +95,7 @@ class RelaxStage:
         settings = relax_settings(
             device="gpu" if options.use_gpu else "cpu", threads=max(1, cores // workers)
         )
-        return cls(options.num_models, WorkerPool(workers), settings)
+        return cls(options.limit, WorkerPool(workers), settings)
 
 
 def check_relaxation(options: RelaxOptions) -> None:

@@ -187,7 +187,7 @@ class ResultStage:
             return
         task, stage, on_finished = progress.task, self.relaxation, partial(self._on_target_finished, target)
         try:
-            best = [] if stage is None else task.rank()[: stage.num_models]
+            best = [] if stage is None else task.rank()[: stage.limit]
         except Exception as error:
             self.on_failed(target, error)
             return

@@ -15,6 +15,7 @@ from foldcli.paths import check_writable_folder, default_feature_cache
 from foldcli.pipeline.runs.cache_run import FeatureCacheRun
 from foldcli.pipeline.runs.job_cache_run import JobCacheRun
 from foldcli.pipeline.search.rna import RnaSearch
+from foldcli.pipeline.targets.alignment_settings import SEARCH_OPTIONS, option_of
 from foldcli.pipeline.targets.settings import TemplateOptions
 
 # options of jobs, by parameter name
@@ -38,6 +39,9 @@ def run_cache_features(inputs: Sequence[str], values: dict[str, Any], given: Col
     cache, shard = values["cache"] or default_feature_cache(), values["shard"]
     failures = Failures(cache, shard)
     run: FeatureCacheRun | JobCacheRun
+    if not values["databases"] and (without_effect := SEARCH_OPTIONS.intersection(given)):
+        option = option_of(min(without_effect))
+        raise OptionError(f"{option} is for searches, which need a database: give one with --db")
     if values["params"] is None:
         if name := next((name for name in _JOB_OPTIONS if name in given), None):
             raise OptionError(f"--{name.replace('_', '-')} is for jobs of molecules (--params openfold3)")

@@ -1,6 +1,6 @@
 """Settings of searches and of the alignments made from their hits."""
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from features.complexes.pairing import DEFAULT_PAIRING, PairingSettings
@@ -9,7 +9,18 @@ from foldcli.values import value_or_default
 from msa.alignments.filter_settings import FOLDING_FILTER, AlignmentFilter
 from msa.base.errors import InputError
 from msa.engines.search_settings import FOLDING_SEARCH, SearchSettings, default_gap_costs
+from msa.io import molecules
 from msa.profile.matrices import RNA
+
+# options of searches and of the alignments made from their hits, by parameter name
+SEARCH_OPTIONS = {"fast", "pair_mode", "pair_strategy"}.union(
+    each.name for part in (SearchSettings, AlignmentFilter) for each in fields(part) if each.name != "threads"
+)
+
+
+def option_of(name: str) -> str:
+    """Return the option of a parameter name in `SEARCH_OPTIONS`."""
+    return "--min-coverage" if name == "coverage" else f"--{name.replace('_', '-')}"
 
 
 @dataclass(frozen=True)
@@ -35,34 +46,42 @@ class AlignmentSettings:
 
         Raises:
             OptionError: an unknown matrix, no E-value statistics for the matrix with the gap costs,
-                --fast with --num-iterations, or a criterion of the alignment's rows is not in its range.
+                an option without effect, or a criterion of the alignment's rows is not in its range.
         """
         matrix = options["matrix"].upper()
+        if matrix == RNA and options.get("molecule") != molecules.RNA:
+            raise OptionError("--matrix RNA: `foldcli search --molecule rna` has these scores.")
         gap_open, gap_extend, profile_gap_open = default_gap_costs(matrix)
         defaults = SearchSettings() if tables else FOLDING_SEARCH
         if options["fast"] and options["num_iterations"] is not None:
             raise OptionError("--fast is one iteration: it cannot be combined with --num-iterations.")
-        num_iterations = 1 if options["fast"] else options["num_iterations"]
-        copied_options = "min_ungapped_score", "min_seq_id", "coverage", "cov_mode", "e_profile"
+        requested = 1 if options["fast"] else options["num_iterations"]
+        num_iterations = value_or_default(requested, defaults.num_iterations)
+        if options["e_profile"] is not None and num_iterations == 1:
+            raise OptionError("--e-profile needs a search of several iterations (--num-iterations).")
+        if options["cov_mode"] is not None and options["coverage"] is None:
+            raise OptionError("--cov-mode needs --min-coverage.")
+        names = ("evalue", "max_seqs", "coverage", "cov_mode", "e_profile")
+        given = {name: options[name] for name in names if options[name] is not None}
         try:
-            search = SearchSettings(
-                **{name: options[name] for name in copied_options},
-                evalue=value_or_default(options["evalue"], defaults.evalue),
-                max_seqs=value_or_default(options["max_seqs"], defaults.max_seqs),
+            search = replace(
+                defaults,
+                **given,
+                min_ungapped_score=options["min_ungapped_score"],
+                min_seq_id=options["min_seq_id"],
                 matrix=matrix,
                 gap_open=options["gap_open"] or gap_open,
                 gap_extend=options["gap_extend"] or gap_extend,
                 profile_gap_open=options["gap_open"] or profile_gap_open,
                 comp_bias_corr=bool(options["comp_bias_corr"]),
-                num_iterations=value_or_default(num_iterations, defaults.num_iterations),
+                num_iterations=num_iterations,
                 threads=threads,
             )
-        except InputError as error:
-            raise OptionError(str(error)) from error
-        try:
             row_filter = _row_filter(options, AlignmentFilter() if tables else FOLDING_FILTER)
         except InputError as error:
-            raise OptionError(f"--{error}") from error
+            name, _, problem = str(error).partition(" is ")
+            is_range = name in SEARCH_OPTIONS
+            raise OptionError(f"{option_of(name)} is {problem}" if is_range else str(error)) from error
         return cls(search, row_filter, PairingSettings(options["pair_mode"], options["pair_strategy"]))
 
     def for_rna(self) -> "AlignmentSettings":

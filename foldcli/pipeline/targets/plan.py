@@ -186,7 +186,7 @@ def _is_complete(
         return False
     return all(
         files.model_path("relaxed_pdb", rank, result.tag).is_file()
-        for rank, result in enumerate(finished.ranking[: output.relaxation.num_models], 1)
+        for rank, result in enumerate(finished.ranking[: output.relaxation.limit], 1)
     )
 
 

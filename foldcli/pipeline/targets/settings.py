@@ -90,20 +90,33 @@ class RelaxOptions:
     """The relaxation of a target's best models.
 
     Args:
+        num_models: number of models; of all of them (`every`), that of a target whose input names no seeds.
         use_gpu: relax on a GPU instead of the CPU.
     """
 
     num_models: int = 0
     use_gpu: bool = False
+    every: bool = False
+
+    @property
+    def limit(self) -> int | None:
+        """The number of ranked models to relax; None for all."""
+        return None if self.every else self.num_models
 
     @classmethod
     def from_options(cls, options: dict[str, Any]) -> "RelaxOptions":
-        """Create the options from the values of `relax_options` and `predict_options`."""
-        num_models = options["num_relax"]
+        """Create the options from the values of `relax_options` and `predict_options`.
+
+        Raises:
+            OptionError: --use-gpu-relax without a relaxation.
+        """
+        num_models, every = options["num_relax"], options["amber"] and options["num_relax"] is None
         if num_models is None:
+            if options["use_gpu_relax"] and not every:
+                raise OptionError("--use-gpu-relax needs --num-relax or --amber")
             models = options["models"][: options["num_models"]]
-            num_models = len(models) * (options["num_seeds"] or 1) if options["amber"] else 0
-        return cls(num_models, options["use_gpu_relax"])
+            num_models = len(models) * (options["num_seeds"] or 1) if every else 0
+        return cls(num_models, options["use_gpu_relax"], every)
 
 
 @dataclass(frozen=True)

@@ -79,6 +79,25 @@ def test_names_that_differ_in_unsafe_characters_are_different_targets(root: Path
     assert [alignment.query for alignment in found] == [GB1, UBIQUITIN, GB1[1:]]
 
 
+def test_names_may_be_long_but_are_text(root: Path) -> None:
+    with foldcli.Session(root / "examples/demo.fasta", device="cpu", threads=1) as session:
+        found = session.search({"x" * 300: GB1, "x" * 299: UBIQUITIN})
+        with pytest.raises(ValueError, match="not the name of a target: 7"):
+            session.search({7: GB1})  # type: ignore[dict-item]
+    assert [alignment.query for alignment in found] == [GB1, UBIQUITIN]
+
+
+def test_a_shard_has_the_results_of_its_targets(root: Path) -> None:
+    targets = {"z": GB1, "a": GB1[:50], "k": GB1[1:]}
+    options = {"params": "template", "no_plots": True, "no_report": True, "device": "cpu", "threads": 1}
+    with foldcli.Session(root / "examples/demo.fasta", shard="1/2", **options) as session:
+        found = session.search(targets)
+        predictions = session.fold(targets)
+    # in the order of the input
+    assert [alignment.query for alignment in found] == [GB1, GB1[:50]]
+    assert [prediction.target for prediction in predictions] == ["z", "a"]
+
+
 def test_options_that_exclude_each_other_are_refused() -> None:
     for options, message in (
         ({"rna_db": "rna"}, "--rna-db is for all-atom networks"),

@@ -25,3 +25,9 @@ def test_shards_partition_the_targets(names: list[str], count: int, data: st.Dat
 def test_invalid_shards_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"I/N|1 ≤ I ≤ N"):
         Shard.parse(text)
+
+
+def test_a_shard_without_targets_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    assert Shard(2, 3).select([("a", None)]) == Shard(1, 3).select([]) == []
+    assert caplog.messages == ["shard 2/3 has no targets; there are 1 in all"]

@@ -7,6 +7,7 @@ import lzma
 import os
 import subprocess
 import sys
+import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -147,3 +148,19 @@ def test_lines_that_end_with_cr_alone_are_named(tmp_path: Path, compress: Callab
     for content in (b">a\r\nMK\r\n", b">a\r", b"\0\r\1"):
         (tmp_path / "other").write_bytes(content)
         assert read_bytes(tmp_path / "other") == content
+
+
+def test_tar_archives_are_named(tmp_path: Path, kind: str) -> None:
+    path, archive = tmp_path / "x.tar", io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w") as tar:
+        tar.addfile(tarfile.TarInfo("q.fasta"), io.BytesIO())
+    path.write_bytes(COMPRESSORS[kind](archive.getvalue()))
+    with pytest.raises(InputError, match="a tar archive: unpack it"):
+        read_bytes(path)
+
+
+def test_files_that_are_compressed_twice_are_named(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "x.fasta.gz"
+    path.write_bytes(gzip.compress(COMPRESSORS[kind](CONTENT)))
+    with pytest.raises(InputError, match=f"compressed twice: decompress it once, as it is {kind} inside"):
+        read_bytes(path)

@@ -272,18 +272,23 @@ def test_relaxed_structure_without_its_model_is_not_published(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("values", "expected"),
+    ("values", "expected", "limit"),
     [
-        ({}, 0),
-        ({"num_relax": 2}, 2),
-        ({"amber": True}, 6),
-        ({"amber": True, "num_relax": 1}, 1),
+        ({"use_gpu_relax": False}, 0, 0),
+        ({"num_relax": 0}, 0, 0),
+        ({"num_relax": 2}, 2, 2),
+        # all, also those of the seeds that a job names
+        ({"amber": True}, 6, None),
+        ({"amber": True, "num_relax": 1}, 1, 1),
     ],
 )
-def test_num_relax_and_amber_determine_the_number_of_models(values: dict[str, Any], expected: int) -> None:
+def test_num_relax_and_amber_determine_the_number_of_models(
+    values: dict[str, Any], expected: int, limit: int | None
+) -> None:
     defaults = {"num_relax": None, "amber": False, "use_gpu_relax": True, "models": (1, 2, 3), "num_seeds": 2}
     defaults["num_models"] = None
-    assert RelaxOptions.from_options(defaults | values) == RelaxOptions(expected, True)
+    options = RelaxOptions.from_options(defaults | values)
+    assert (options.num_models, options.limit) == (expected, limit)
 
 
 def test_missing_openmm_is_reported_before_anything_is_computed(
