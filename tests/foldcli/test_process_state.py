@@ -104,6 +104,29 @@ def test_signals_of_schedulers_and_terminals_end_a_command(number: signal.Signal
     assert result.stderr == "foldcli: error: terminated; run the same command again to continue\n"
 
 
+def test_interrupt_of_compiled_text_ends_with_its_exit_code(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(
+        "import click, signal\n"
+        "import foldcli.__main__ as main\n"
+        "@click.command()\n"
+        "def execute():\n"
+        "    exec('signal.raise_signal(signal.SIGINT)')\n"
+        "main.cli = execute\n"
+        "main.main()\n"
+    )
+    path = os.pathsep.join([str(tmp_path), *sys.path])
+    result = subprocess.run(
+        [sys.executable, "-m", "program"],
+        env=os.environ | {"PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=20,
+    )
+    assert result.returncode == 130
+    # click ends the line of a terminal
+    assert result.stderr == "\nfoldcli: error: interrupted; run the same command again to continue\n"
+
+
 def test_hangup_is_ignored_under_nohup() -> None:
     code = (
         "import os, signal\n"
@@ -146,6 +169,34 @@ raise_on_stop_signals()
 try:
     class Owner:
         attribute = Attribute()
+    time.sleep(30)
+except (KeyboardInterrupt, Terminated) as error:
+    print(type(error).__name__)
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=20)
+    assert (result.stdout, result.stderr) == (f"{expected}\n", "")
+
+
+@pytest.mark.parametrize(
+    ("number", "expected"), [(signal.SIGINT, "KeyboardInterrupt"), (signal.SIGTERM, "Terminated")]
+)
+def test_signals_while_an_extension_is_imported_do_not_abort(number: int, expected: str) -> None:
+    code = f"""
+import enum, signal, time
+from foldcli.errors import Terminated
+from foldcli.process_state import raise_on_stop_signals
+
+create = enum.EnumType.__call__
+
+def create_after_signal(*arguments, **options):
+    signal.raise_signal({int(number)})
+    return create(*arguments, **options)
+
+raise_on_stop_signals()
+enum.EnumType.__call__ = create_after_signal
+try:
+    import gemmi  # whose C++ part creates enums
+    enum.EnumType.__call__ = create
     time.sleep(30)
 except (KeyboardInterrupt, Terminated) as error:
     print(type(error).__name__)
