@@ -26,7 +26,7 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-from foldcli.errors import ExitCode, Terminated
+from foldcli.errors import ExitCode, NoCacheFolder, Terminated
 from foldcli.logs import logs_json
 from foldcli.paths import cache_dir
 
@@ -90,7 +90,7 @@ def set_numba_cache_folder() -> Path:
         The folder, which numba creates when needed; /dev/null, which is none, if the user has no home folder.
     """
     if "NUMBA_CACHE_DIR" not in os.environ:
-        with contextlib.suppress(RuntimeError):
+        with contextlib.suppress(NoCacheFolder):
             os.environ["NUMBA_CACHE_DIR"] = str(cache_dir() / "kernels" / "numba")
     return Path(os.environ.get("NUMBA_CACHE_DIR") or os.devnull)
 
@@ -131,7 +131,8 @@ def keep_bytecode() -> None:
     if not (torch.origin and torch.cached) or Path(torch.cached).exists():
         return
     if sys.dont_write_bytecode or not os.access(Path(torch.origin).parent, os.W_OK):
-        sys.pycache_prefix, sys.dont_write_bytecode = str(cache_dir() / "bytecode"), False
+        with contextlib.suppress(NoCacheFolder):
+            sys.pycache_prefix, sys.dont_write_bytecode = str(cache_dir() / "bytecode"), False
 
 
 def raise_on_stop_signals() -> None:

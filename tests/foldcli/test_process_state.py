@@ -4,11 +4,17 @@ import os
 import signal
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import pytest
 
-from foldcli.process_state import make_cpu_products_reproducible, set_numba_cache_folder, share_gpu_memory
+from foldcli.process_state import (
+    keep_bytecode,
+    make_cpu_products_reproducible,
+    set_numba_cache_folder,
+    share_gpu_memory,
+)
 
 _READ_TRUNCATED = """
 import mmap, os, sys, threading
@@ -288,3 +294,9 @@ def test_commands_start_without_a_home_folder(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(Path, "home", no_home)
     set_numba_cache_folder()
     assert "NUMBA_CACHE_DIR" not in os.environ
+    # as if torch had been installed without bytecode
+    torch = types.SimpleNamespace(origin=__file__, cached=__file__ + "c")
+    monkeypatch.setattr("foldcli.process_state.find_spec", lambda name: torch)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    keep_bytecode()
+    assert sys.pycache_prefix is None
