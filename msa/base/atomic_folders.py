@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from msa.base.atomic import errors_name
 from msa.base.errors import InputError
 from msa.base.temporary_names import find_abandoned, temporary_path
 
@@ -35,7 +36,8 @@ def temporary_folder(final: Path) -> Iterator[Path]:
         _remove(path)
     folder = temporary_path(final, _BUILDING)
     try:
-        folder.mkdir(0o700)
+        with errors_name(final):
+            folder.mkdir(0o700)
         yield folder
     finally:
         _remove(folder)
