@@ -99,10 +99,12 @@ def build_library(
                 progress(done, len(files))
     try:
         manifest = _merge(paths, final, settings, len(files))
-    except FileNotFoundError as error:
-        # another build of the same library has removed the batches
+    except (FileNotFoundError, InputError) as error:
         if final.exists():
-            raise created_meanwhile(final) from error
+            # another build of the same library has ended first, and may have removed the batches
+            shutil.rmtree(folder, ignore_errors=True)
+            if isinstance(error, FileNotFoundError):
+                raise created_meanwhile(final) from error
         raise
     shutil.rmtree(folder, ignore_errors=True)
     return manifest
