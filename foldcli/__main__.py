@@ -1,7 +1,6 @@
 """The entry point of `foldcli` and `python -m foldcli`."""
 
 import sys
-import threading
 
 import click
 
@@ -35,11 +34,9 @@ def main() -> None:
     raise_on_stop_signals()
     exit_on_bus_error()
     code = run_with_exit_codes(cli)
-    # At a normal exit, Python would stop a thread that is still opening a GPU, and CUDA's libraries would
-    # then abort the process.
-    if "msa.gpu.worker.local_worker" in sys.modules or any(thread.daemon for thread in threading.enumerate()):
-        exit_at_once(code)
-    sys.exit(code)
+    # During a normal exit, signals would change the code, as would an earlier KeyboardInterrupt in an `exec`.
+    # It would also stop a thread that is still opening a GPU, and CUDA's libraries would abort the process.
+    exit_at_once(code)
 
 
 def _hidden_package() -> str | None:

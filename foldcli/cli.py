@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from foldcli.errors import StdoutClosed
+from foldcli.logs import logs_json
 from foldcli.version import VERSION
 
 # The line that `foldcli --help` shows for each command, repeated here so that listing them imports nothing
@@ -94,6 +95,7 @@ class LazyGroup(click.Group):
 
         Raises:
             StdoutClosed: the reader of standard output has closed it.
+            click.Abort: an interruption, with JSON messages.
         """
         try:
             return super().invoke(ctx)
@@ -101,6 +103,11 @@ class LazyGroup(click.Group):
             # click would exit with 1; the broken pipe may also be the socket of a search server
             if _stdout_is_closed():
                 raise StdoutClosed from error
+            raise
+        except KeyboardInterrupt as error:
+            if logs_json():
+                # click would write an empty line, which is no JSON
+                raise click.Abort from error
             raise
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -61,6 +61,13 @@ class OptionError(ValueError):
     """The refusal of an option's value, or of options that exclude or need each other."""
 
 
+class NoCacheFolder(RuntimeError):
+    """The lack of a home folder, in which the cache would be, for example of a container's user."""
+
+    def __str__(self) -> str:
+        return "no home folder for the cache: set FOLDCLI_CACHE to a folder that you can write to"
+
+
 class Terminated(BaseException):
     """The arrival of SIGTERM, SIGHUP or SIGUSR1, which schedulers send before they kill a job.
 
@@ -129,7 +136,7 @@ def exit_code_of(error: BaseException) -> ExitCode:
         return error.code
     if isinstance(error, OptionError | click.UsageError):
         return ExitCode.USAGE
-    if _is_named(error, "msa.base.errors.MissingError"):
+    if isinstance(error, NoCacheFolder) or _is_named(error, "msa.base.errors.MissingError"):
         return ExitCode.MISSING
     if isinstance(error, ModuleNotFoundError) and error.name in _EXTRAS:
         return ExitCode.MISSING

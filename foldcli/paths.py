@@ -5,15 +5,25 @@ import os
 import tempfile
 from pathlib import Path
 
+from foldcli.errors import NoCacheFolder
+
 _PACKAGES_FOLDER = Path(__file__).resolve().parents[1]
 
 
 def cache_dir() -> Path:
-    """Return `$FOLDCLI_CACHE`, else `$XDG_CACHE_HOME/foldcli`, else `~/.cache/foldcli`."""
+    """Return `$FOLDCLI_CACHE`, else `$XDG_CACHE_HOME/foldcli`, else `~/.cache/foldcli`.
+
+    Raises:
+        NoCacheFolder: neither variable is set, and the user has no home folder.
+    """
     if folder := os.environ.get("FOLDCLI_CACHE"):
         return Path(folder)
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "foldcli"
+    if base := os.environ.get("XDG_CACHE_HOME"):
+        return Path(base) / "foldcli"
+    try:
+        return Path.home() / ".cache/foldcli"
+    except RuntimeError:
+        raise NoCacheFolder from None
 
 
 def default_feature_cache() -> Path:

@@ -20,12 +20,13 @@ import time
 import warnings
 from _thread import start_new_thread
 from collections.abc import Callable, Iterator
+from importlib.machinery import ExtensionFileLoader
 from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-from foldcli.errors import ExitCode, Terminated
+from foldcli.errors import ExitCode, NoCacheFolder, Terminated
 from foldcli.logs import logs_json
 from foldcli.paths import cache_dir
 
@@ -41,6 +42,8 @@ _SA_SIGINFO = 4
 _REPEAT_SECONDS = 0.5
 # in which a signal is the same that was sent again while its handler began
 _SAME_SECONDS = 0.1
+# run the initialization of a module in C++, which aborts the process at an exception of Python code it calls
+_EXTENSION_IMPORTS = (ExtensionFileLoader.create_module.__code__, ExtensionFileLoader.exec_module.__code__)
 # written to the pipe of signals when a handler runs
 _HANDLED = b"\0"
 
@@ -87,7 +90,7 @@ def set_numba_cache_folder() -> Path:
         The folder, which numba creates when needed; /dev/null, which is none, if the user has no home folder.
     """
     if "NUMBA_CACHE_DIR" not in os.environ:
-        with contextlib.suppress(RuntimeError):
+        with contextlib.suppress(NoCacheFolder):
             os.environ["NUMBA_CACHE_DIR"] = str(cache_dir() / "kernels" / "numba")
     return Path(os.environ.get("NUMBA_CACHE_DIR") or os.devnull)
 
@@ -128,7 +131,8 @@ def keep_bytecode() -> None:
     if not (torch.origin and torch.cached) or Path(torch.cached).exists():
         return
     if sys.dont_write_bytecode or not os.access(Path(torch.origin).parent, os.W_OK):
-        sys.pycache_prefix, sys.dont_write_bytecode = str(cache_dir() / "bytecode"), False
+        with contextlib.suppress(NoCacheFolder):
+            sys.pycache_prefix, sys.dont_write_bytecode = str(cache_dir() / "bytecode"), False
 
 
 def raise_on_stop_signals() -> None:
@@ -149,8 +153,8 @@ def on_stop_signals(handler: SignalHandler) -> None:
 
     A signal is sent again until it interrupts the main thread. Python would lose it if it arrived just before
     that thread waits for a lock, or in a destructor or a callback of a weak reference, as at the end of an
-    import. While a class is created in Python 3.11, the handler is not called: its exception would become an
-    ordinary error.
+    import. While a class is created in Python 3.11, or an extension module is imported, the handler is not
+    called: its exception would become an ordinary error, or abort the process.
     """
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
@@ -158,7 +162,7 @@ def on_stop_signals(handler: SignalHandler) -> None:
     handled: dict[int, float] = {}
 
     def handle(number: int, frame: FrameType | None) -> None:
-        if _replaces_exceptions(frame):
+        if _loses_exceptions(frame):
             return
         os.write(writing, _HANDLED)
         now = time.monotonic()
@@ -184,11 +188,16 @@ def on_stop_signals(handler: SignalHandler) -> None:
     start_new_thread(_repeat_unhandled, (reading, handle))
 
 
-def _replaces_exceptions(frame: FrameType | None) -> bool:
-    """Return True if an exception in a frame would become a RuntimeError, as in 3.11 in `__set_name__`."""
-    while frame is not None and frame.f_code.co_name != "__set_name__":
+def _loses_exceptions(frame: FrameType | None) -> bool:
+    """Return True if an exception in a frame would become another error, or abort the process.
+
+    It becomes a RuntimeError in `__set_name__` of Python 3.11.
+    """
+    while frame is not None:
+        if frame.f_code.co_name == "__set_name__" or frame.f_code in _EXTENSION_IMPORTS:
+            return True
         frame = frame.f_back
-    return frame is not None
+    return False
 
 
 def _repeat_unhandled(reading: int, handler: SignalHandler) -> None:

@@ -34,12 +34,18 @@ class Failures:
         self._num_targets += num_targets
 
     def add(self, name: str, error: Exception) -> None:
-        """Record and log the failure of a target or file that `expect` has not counted."""
+        """Record and log the failure of a target or file that `expect` has not counted; see `record`."""
         self.expect(1)
         self.record(name, error)
 
     def record(self, name: str, error: BaseException) -> None:
-        """Record and log the failure of a target that `expect` has counted; may be called by any thread."""
+        """Record and log the failure of a target that `expect` has counted; may be called by any thread.
+
+        Raises:
+            BaseException: the error itself, if it ends a run; see `foldcli.errors.ends_run`.
+        """
+        if ends_run(error):
+            raise error
         log_bug(error)
         logger.error("%s", _with_name(name, describe(error)))
         # the traceback would keep the local variables of the failed target in memory
@@ -65,8 +71,6 @@ class Failures:
                 try:
                     process(name, item)
                 except Exception as error:
-                    if ends_run(error):
-                        raise
                     self.record(name, error)
                 progress(done, total)
 

@@ -71,7 +71,8 @@ def open_table(path: str | os.PathLike[str], keys: Sequence[str], resumable: boo
         files = None
     else:
         path.parent.mkdir(parents=True, exist_ok=True)
-        files = _open_locked(path)
+        with errors_name(path):
+            files = _open_locked(path)
     if files is None:
         with atomic_write(path) as stream:
             yield Table(stream)

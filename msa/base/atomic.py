@@ -123,15 +123,21 @@ def atomic_write(
         temporary.replace(path)
     except OSError as error:
         written = temporary.stat().st_size if temporary.exists() else 0
-        temporary.unlink(missing_ok=True)
+        _remove(temporary)
         if is_disk_full(error):
             needed = 0 if raw is None else raw.needed
             raise DiskFull(error.errno, error.strerror, str(path), written, needed) from error
         error.filename = str(path)
         raise
     except BaseException:
-        temporary.unlink(missing_ok=True)
+        _remove(temporary)
         raise
+
+
+def _remove(path: Path) -> None:
+    """Remove a file if possible; on a read-only file system, that is an error even if there is none."""
+    with contextlib.suppress(OSError):
+        path.unlink()
 
 
 @contextlib.contextmanager
@@ -154,7 +160,7 @@ def replaced_file(path: Path) -> Iterator[Path]:
             error.filename = str(path)
         raise
     finally:
-        temporary.unlink(missing_ok=True)
+        _remove(temporary)
 
 
 @contextlib.contextmanager

@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from msa.base.atomic import errors_name
 from msa.base.errors import InputError
 from msa.base.temporary_names import find_abandoned, temporary_path
 
@@ -35,7 +36,8 @@ def temporary_folder(final: Path) -> Iterator[Path]:
         _remove(path)
     folder = temporary_path(final, _BUILDING)
     try:
-        folder.mkdir(0o700)
+        with errors_name(final):
+            folder.mkdir(0o700)
         yield folder
     finally:
         _remove(folder)
@@ -93,7 +95,7 @@ def publish(folder: Path, final: Path, replace: bool) -> None:
             exchange two folders, `final` exists at every moment.
 
     Raises:
-        FileExistsError: `final` exists and may not be replaced.
+        InputError: `final` exists and may not be replaced.
         OSError: the disk is full or the folder is not writable.
     """
     for path in folder.rglob("*"):
@@ -110,9 +112,14 @@ def publish(folder: Path, final: Path, replace: bool) -> None:
             folder.rename(final)
         except OSError as error:
             if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
-                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(final)) from None
+                raise created_meanwhile(final) from None
             raise
     _sync(final.parent)
+
+
+def created_meanwhile(final: Path) -> InputError:
+    """Return the error of a build whose output another one has created since it was checked."""
+    return InputError("created by another build in the meantime", final)
 
 
 def _swap(folder: Path, final: Path) -> None:

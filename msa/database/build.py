@@ -154,8 +154,6 @@ def _build(
             else:
                 manifest = _build_split(folder, source, settings, settings.parts, progress)
             publish(folder, final, replace=settings.overwrite)
-        except FileExistsError:
-            raise InputError("created by another build in the meantime", final) from None
         except OSError as error:
             if error.filename is not None and Path(error.filename).is_relative_to(folder):
                 error.filename = str(final)

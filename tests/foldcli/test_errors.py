@@ -161,7 +161,11 @@ def test_truncated_bytecode_is_no_interruption(
     assert "foldcli: error: marshal data too short" in capsys.readouterr().err
 
 
-def test_interruption_that_became_another_error_is_one(capsys: pytest.CaptureFixture[str]) -> None:
+def test_interruption_that_became_another_error_is_one(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["command"])
+
     @click.command()
     def command() -> None:
         try:

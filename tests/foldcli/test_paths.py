@@ -1,9 +1,11 @@
 """Folders that foldcli reads and writes."""
 
+import os
 from pathlib import Path
 
 import pytest
 
+from foldcli.errors import ExitCode, NoCacheFolder, exit_code_of, is_bug
 from foldcli.paths import cache_dir, check_writable_folder, make_writable_folder
 
 
@@ -18,6 +20,16 @@ def test_cache_folder_comes_from_the_first_variable_that_is_set(
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path))
     assert cache_dir() == tmp_path / ".cache" / "foldcli"
+
+
+def test_without_a_home_folder_the_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("FOLDCLI_CACHE", "XDG_CACHE_HOME", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+    # as of a user that the system does not know
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path)
+    with pytest.raises(NoCacheFolder, match="no home folder for the cache: set FOLDCLI_CACHE") as caught:
+        cache_dir()
+    assert exit_code_of(caught.value) == ExitCode.MISSING and not is_bug(caught.value)
 
 
 def test_folder_under_a_file_cannot_be_made(tmp_path: Path) -> None:

@@ -4,11 +4,17 @@ import os
 import signal
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import pytest
 
-from foldcli.process_state import make_cpu_products_reproducible, set_numba_cache_folder, share_gpu_memory
+from foldcli.process_state import (
+    keep_bytecode,
+    make_cpu_products_reproducible,
+    set_numba_cache_folder,
+    share_gpu_memory,
+)
 
 _READ_TRUNCATED = """
 import mmap, os, sys, threading
@@ -104,6 +110,29 @@ def test_signals_of_schedulers_and_terminals_end_a_command(number: signal.Signal
     assert result.stderr == "foldcli: error: terminated; run the same command again to continue\n"
 
 
+def test_interrupt_of_compiled_text_ends_with_its_exit_code(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(
+        "import click, signal\n"
+        "import foldcli.__main__ as main\n"
+        "@click.command()\n"
+        "def execute():\n"
+        "    exec('signal.raise_signal(signal.SIGINT)')\n"
+        "main.cli = execute\n"
+        "main.main()\n"
+    )
+    path = os.pathsep.join([str(tmp_path), *sys.path])
+    result = subprocess.run(
+        [sys.executable, "-m", "program"],
+        env=os.environ | {"PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=20,
+    )
+    assert result.returncode == 130
+    # click ends the line of a terminal
+    assert result.stderr == "\nfoldcli: error: interrupted; run the same command again to continue\n"
+
+
 def test_hangup_is_ignored_under_nohup() -> None:
     code = (
         "import os, signal\n"
@@ -146,6 +175,34 @@ raise_on_stop_signals()
 try:
     class Owner:
         attribute = Attribute()
+    time.sleep(30)
+except (KeyboardInterrupt, Terminated) as error:
+    print(type(error).__name__)
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=20)
+    assert (result.stdout, result.stderr) == (f"{expected}\n", "")
+
+
+@pytest.mark.parametrize(
+    ("number", "expected"), [(signal.SIGINT, "KeyboardInterrupt"), (signal.SIGTERM, "Terminated")]
+)
+def test_signals_while_an_extension_is_imported_do_not_abort(number: int, expected: str) -> None:
+    code = f"""
+import enum, signal, time
+from foldcli.errors import Terminated
+from foldcli.process_state import raise_on_stop_signals
+
+create = enum.EnumType.__call__
+
+def create_after_signal(*arguments, **options):
+    signal.raise_signal({int(number)})
+    return create(*arguments, **options)
+
+raise_on_stop_signals()
+enum.EnumType.__call__ = create_after_signal
+try:
+    import gemmi  # whose C++ part creates enums
+    enum.EnumType.__call__ = create
     time.sleep(30)
 except (KeyboardInterrupt, Terminated) as error:
     print(type(error).__name__)
@@ -237,3 +294,9 @@ def test_commands_start_without_a_home_folder(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(Path, "home", no_home)
     set_numba_cache_folder()
     assert "NUMBA_CACHE_DIR" not in os.environ
+    # as if torch had been installed without bytecode
+    torch = types.SimpleNamespace(origin=__file__, cached=__file__ + "c")
+    monkeypatch.setattr("foldcli.process_state.find_spec", lambda name: torch)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    keep_bytecode()
+    assert sys.pycache_prefix is None

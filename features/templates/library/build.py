@@ -32,7 +32,7 @@ from features.templates.library.settings import LibrarySettings
 from features.templates.library.states import decode_letters, encode_states, state_letters, write_states
 from features.templates.library.structure_files import entry_ids, find_structure_files, read_chains
 from msa.base.atomic import atomic_write
-from msa.base.atomic_folders import check_output, publish, temporary_folder
+from msa.base.atomic_folders import check_output, created_meanwhile, publish, temporary_folder
 from msa.base.digests import file_sha256
 from msa.base.errors import InputError
 from msa.base.json_files import write_json
@@ -97,7 +97,15 @@ def build_library(
             done += count
             if progress is not None:
                 progress(done, len(files))
-    manifest = _merge(paths, final, settings, len(files))
+    try:
+        manifest = _merge(paths, final, settings, len(files))
+    except (FileNotFoundError, InputError) as error:
+        if final.exists():
+            # another build of the same library has ended first, and may have removed the batches
+            shutil.rmtree(folder, ignore_errors=True)
+            if isinstance(error, FileNotFoundError):
+                raise created_meanwhile(final) from error
+        raise
     shutil.rmtree(folder, ignore_errors=True)
     return manifest
 

@@ -34,7 +34,13 @@ class _Kernel:
         self._compiled: Callable[..., Any] | None = None
 
     def __call__(self, *arguments: Any) -> Any:
-        return (self._compiled or self.compiled())(*arguments)
+        try:
+            return (self._compiled or self.compiled())(*arguments)
+        except OSError as error:
+            # the machine code cannot be stored, as on a full disk
+            if error.filename is None:
+                error.filename = self.compiled().stats.cache_path
+            raise
 
     def compiled(self) -> Any:
         """Return numba's function, made when it is first needed."""

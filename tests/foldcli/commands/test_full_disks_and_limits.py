@@ -71,7 +71,24 @@ def test_full_disk_is_one_line_and_the_next_run_completes_the_target(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("place", ["out", "cache", "environment", "table", "alignments", "socket"])
+def test_full_disk_ends_a_run_of_jobs_of_other_programs(root: Path, tmp_path: Path) -> None:
+    jobs, out = tmp_path / "jobs", tmp_path / "disk/out"
+    jobs.mkdir()
+    for name in ("gb1", "ubiquitin"):
+        sequence = "".join((root / f"examples/{name}.fasta").read_text().splitlines()[1:])
+        protein = {"protein": {"id": "A", "sequence": sequence}}
+        (jobs / f"{name}.yaml").write_text(json.dumps({"version": 1, "sequences": [protein]}))
+    run = [*FOLDCLI, "search", jobs, root / "examples/demo.fasta", "--format", "boltz", "-o", out]
+    full, again = run_with_mount(tmp_path / "disk", "size=4k", run, run)
+    (error,) = errors_in(full[1])
+    assert full[0] == 4 and error.startswith("foldcli: error: no space left on the disk while writing"), error
+    assert again[0] == 0, again
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "place", ["out", "cache", "environment", "table", "alignments", "templates", "database", "socket"]
+)
 def test_read_only_file_system_is_one_line(root: Path, queries: Path, tmp_path: Path, place: str) -> None:
     disk = tmp_path / "disk"
     database = root / "features/templates/embedded/sequences"
@@ -82,11 +99,14 @@ def test_read_only_file_system_is_one_line(root: Path, queries: Path, tmp_path: 
         "environment": ["env", f"FOLDCLI_CACHE={disk}/cache", *fold(queries, tmp_path / "out")],
         "table": [*search, "-o", disk / "hits.m8"],
         "alignments": [*search, "--format", "a3m", "-o", disk / "alignments"],
+        "templates": [*FOLDCLI, "templates", queries, "-o", disk / "templates.tsv"],
+        "database": [*FOLDCLI, "createdb", queries, "-o", disk / "database"],
         "socket": [*FOLDCLI, "serve", database, "--socket", disk / "socket"],
     }[place]
     ((code, text),) = run_with_mount(disk, "ro", command)
     (error,) = errors_in(text)
     assert code == 4 and "read-only file system" in error and str(disk) in error, text
+    assert f"{disk}/." not in error  # a temporary file
 
 
 def test_unwritable_home_is_one_line_that_names_the_variable(queries: Path, tmp_path: Path) -> None:

@@ -96,3 +96,23 @@ def test_error_of_the_whole_run_is_json_too(environment: dict[str, str], tmp_pat
     (entry,) = map(json.loads, result.stderr.splitlines())
     assert (entry["level"], entry["exit_code"]) == ("error", 3)
     assert entry["message"] == "absent.fasta: no such file or directory"
+
+
+def test_interruption_is_json_too() -> None:
+    code = """
+import click, sys, types
+from foldcli import __main__, logs
+
+@click.command()
+def wait():
+    logs.configure(log_json=True)
+    raise KeyboardInterrupt
+
+sys.modules["foldcli.commands.fold"] = types.SimpleNamespace(command=wait)
+sys.argv = ["foldcli", "fold"]
+__main__.main()
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert result.returncode == 130
+    (entry,) = map(json.loads, result.stderr.splitlines())
+    assert (entry["level"], entry["exit_code"]) == ("error", 130)

@@ -1,5 +1,6 @@
 """Tests of failed targets: the others continue, the failure is listed, and the exit code shows it."""
 
+import errno
 import json
 from pathlib import Path
 from threading import Thread
@@ -42,6 +43,17 @@ def test_other_targets_continue_and_failed_ones_are_listed(tmp_path: Path) -> No
     assert done == ["a", "c"]
     listed = [json.loads(line) for line in (tmp_path / "failures.jsonl").read_text().splitlines()]
     assert [(entry["target"], entry["exit_code"]) for entry in listed] == [("unreadable.fasta", 3), ("b", 1)]
+
+
+def test_error_of_the_machine_ends_the_run(tmp_path: Path) -> None:
+    full = OSError(errno.ENOSPC, "no space left on device", "out/a.pdb")
+    failures = Failures(tmp_path, ALL)
+    failures.expect(1)
+    with pytest.raises(OSError, match="no space left"):
+        failures.record("a", full)
+    with pytest.raises(OSError, match="no space left"):
+        failures.run([("b", full), ("c", None)], work)
+    assert failures.failed == []
 
 
 def test_failure_recorded_by_another_thread_is_listed(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from msa.base import atomic_folders
 from msa.base.atomic_folders import publish, restore_replaced, temporary_folder
+from msa.base.errors import InputError
 
 
 def build(final: Path, replace: bool = False) -> None:
@@ -40,7 +41,7 @@ def test_unpublished_folder_is_removed(tmp_path: Path) -> None:
 def test_existing_folder_is_replaced_only_if_requested(tmp_path: Path) -> None:
     build(tmp_path / "final")
     (tmp_path / "final" / "file").write_text("first")
-    with pytest.raises(FileExistsError):
+    with pytest.raises(InputError, match="final: created by another build in the meantime"):
         build(tmp_path / "final")
     assert (tmp_path / "final" / "file").read_text() == "first"
     build(tmp_path / "final", replace=True)

@@ -120,6 +120,21 @@ def test_existing_output_is_kept_without_overwrite(structures: Path, tmp_path: P
         write_library(chains, tmp_path / "other", LibrarySettings(overwrite=True))
 
 
+@pytest.mark.parametrize("removes_batches", [True, False])
+def test_another_build_that_ends_first_is_named(
+    structures: Path, tmp_path: Path, removes_batches: bool
+) -> None:
+    def build_another(done: int, total: int | None) -> None:
+        if done == total and not (tmp_path / "lib").exists():
+            build_library([structures], tmp_path / ("lib" if removes_batches else "other"))
+            if not removes_batches:
+                (tmp_path / "other").rename(tmp_path / "lib")
+
+    with pytest.raises(InputError, match="lib: created by another build in the meantime"):
+        build_library([structures], tmp_path / "lib", progress=build_another)
+    assert [path.name for path in tmp_path.iterdir()] == ["lib"]
+
+
 @pytest.fixture
 def copy(library: StructureLibrary, tmp_path: Path) -> Path:
     """Return a copy of the library that a test may damage."""

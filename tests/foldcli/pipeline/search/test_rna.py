@@ -10,10 +10,11 @@ from foldcli.errors import TargetFailed
 from foldcli.inputs.failures import Failures
 from foldcli.inputs.shard import Shard
 from foldcli.pipeline.search.rna import RnaSearch
+from foldcli.pipeline.search.stores import ChainStore
 from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
 from msa.alignments.files import parse_alignment
 from msa.alignments.filter_settings import AlignmentFilter
-from msa.base.errors import InputError
+from msa.base.errors import InputError, UnwritableFolder
 from msa.database.build import BuildSettings, build_database
 from msa.engines.search_settings import SearchSettings
 from msa.io.fasta import FastaRecord
@@ -75,9 +76,20 @@ def test_a_database_of_proteins_is_refused(search: RnaSearch, tmp_path: Path) ->
         wrong.add_alignments([("job", JOB)], Failures(tmp_path, Shard()))
 
 
-def test_failed_search_counts_as_a_failed_target(search: RnaSearch, tmp_path: Path) -> None:
-    search.cache.write_text("not a folder")
+def test_failed_search_counts_as_a_failed_target(
+    search: RnaSearch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(store: ChainStore, name: str, query: FastaRecord) -> bool:
+        raise InputError("unusable")
+
+    monkeypatch.setattr(ChainStore, "is_finished", fail)
     failures = Failures(tmp_path, Shard())
     assert search.add_alignments([("job", JOB), *OTHERS], failures) == OTHERS
     with pytest.raises(TargetFailed):
         failures.raise_if_any()
+
+
+def test_cache_that_cannot_be_written_ends_the_run(search: RnaSearch, tmp_path: Path) -> None:
+    search.cache.write_text("not a folder")
+    with pytest.raises(UnwritableFolder):
+        search.add_alignments([("job", JOB), *OTHERS], Failures(tmp_path, Shard()))

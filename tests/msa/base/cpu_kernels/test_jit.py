@@ -1,5 +1,6 @@
 """Compiled kernels: numba is imported by the first call."""
 
+import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -53,3 +54,20 @@ def test_numba_is_imported_by_the_first_call(tmp_path: Path) -> None:
     )
     result = subprocess.run([sys.executable, "-c", code], text=True, capture_output=True, check=True)
     assert result.stdout.split() == ["False", "True"]
+
+
+def test_code_that_cannot_be_stored_names_the_folder(tmp_path: Path) -> None:
+    code = (
+        "import resource\n"
+        "from tests.msa.base.cpu_kernels.test_jit import doubled\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (64, 64))\n"
+        "try:\n"
+        "    doubled(3)\n"
+        "except OSError as error:\n"
+        "    print(error.filename)\n"
+    )
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
+    result = subprocess.run(
+        [sys.executable, "-c", code], env=environment, text=True, capture_output=True, check=True
+    )
+    assert result.stdout.startswith(str(tmp_path)), result.stderr
