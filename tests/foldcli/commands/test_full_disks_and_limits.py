@@ -130,9 +130,8 @@ def test_limit_of_the_size_of_files_is_named(root: Path, tmp_path: Path, command
     }[command]
     environment = os.environ | {"PYTHONPYCACHEPREFIX": str(tmp_path / "bytecode")}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
-    if command == "search":
-        # afterwards, no machine code has to be stored
-        subprocess.run([*FOLDCLI, command, *map(str, arguments[:-1]), str(tmp_path / "first")], check=True)
+    # afterwards, no machine code has to be stored
+    subprocess.run([*FOLDCLI, command, *map(str, arguments[:-1]), str(tmp_path / "first")], check=True)
     result = subprocess.run(
         [*FOLDCLI, command, *map(str, arguments)],
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (64, 64)),
