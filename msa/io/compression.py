@@ -40,7 +40,8 @@ _FORMATS: list[tuple[bytes, str, Callable[[], Any]]] = [
 _LONGEST_MAGIC = max(len(magic) for magic, _, _ in _FORMATS)
 _UTF8_MARK = b"\xef\xbb\xbf"
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
-_TAR_MAGIC, _TAR_OFFSET = b"ustar", 257
+# of POSIX and of GNU
+_TAR_MAGICS, _TAR_OFFSET = (b"ustar\0", b"ustar  \0"), 257
 
 
 class _Decompressor(io.RawIOBase):
@@ -125,8 +126,8 @@ def _check_start(stream: Any, name: str) -> None:
     Raises:
         InputError: see `open_input`.
     """
-    start = stream.peek(_TAR_OFFSET + len(_TAR_MAGIC))
-    if start.startswith(_TAR_MAGIC, _TAR_OFFSET):
+    start = stream.peek(_TAR_OFFSET + len(_TAR_MAGICS[1]))
+    if start.startswith(_TAR_MAGICS, _TAR_OFFSET):
         raise InputError("a tar archive: unpack it, and give its files", name)
     for magic, kind, _ in _FORMATS:
         if start.startswith(magic):

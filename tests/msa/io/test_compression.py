@@ -151,12 +151,17 @@ def test_lines_that_end_with_cr_alone_are_named(tmp_path: Path, compress: Callab
 
 
 def test_tar_archives_are_named(tmp_path: Path, kind: str) -> None:
-    path, archive = tmp_path / "x.tar", io.BytesIO()
-    with tarfile.open(fileobj=archive, mode="w") as tar:
-        tar.addfile(tarfile.TarInfo("q.fasta"), io.BytesIO())
-    path.write_bytes(COMPRESSORS[kind](archive.getvalue()))
-    with pytest.raises(InputError, match="a tar archive: unpack it"):
-        read_bytes(path)
+    path = tmp_path / "x.tar"
+    for tar_format in (tarfile.PAX_FORMAT, tarfile.GNU_FORMAT):
+        archive = io.BytesIO()
+        with tarfile.open(fileobj=archive, mode="w", format=tar_format) as tar:
+            tar.addfile(tarfile.TarInfo("q.fasta"), io.BytesIO())
+        path.write_bytes(COMPRESSORS[kind](archive.getvalue()))
+        with pytest.raises(InputError, match="a tar archive: unpack it"):
+            read_bytes(path)
+    text = b">" + b"a" * 254 + b" mustard\nMK\n"
+    path.write_bytes(COMPRESSORS[kind](text))
+    assert text[257:262] == b"ustar" and read_bytes(path) == text
 
 
 def test_files_that_are_compressed_twice_are_named(tmp_path: Path, kind: str) -> None:
