@@ -61,11 +61,14 @@ def pair_given_rows(polymers: Sequence[Polymer]) -> list[Polymer]:
     Rows without a partner are left out. Paired alignments that name no species already belong together row
     by row.
     """
-    given = {each.sequence: each.paired for each in polymers if each.paired is not None}
+    given = {(each.sequence, each.paired.names): each.paired for each in polymers if each.paired is not None}
     if len(given) < 2 or not any(map(any, (alignment.species for alignment in given.values()))):
         return list(polymers)
     pairs = dict(zip(given, _pair(list(given.values()), DEFAULT_PAIRING), strict=True))
-    return [replace(each, paired=pairs[each.sequence]) if each.paired else each for each in polymers]
+    return [
+        each if each.paired is None else replace(each, paired=pairs[each.sequence, each.paired.names])
+        for each in polymers
+    ]
 
 
 def _with_paired_rows(job: MoleculeJob, notes: list[str], settings: PairingSettings) -> AlignedJob:

@@ -32,7 +32,7 @@ def molecule_notes(atoms: Atoms, tokens: Tokens) -> list[str]:
             codes = "-".join(each.component.code for each in chain.residues)
             notes.append(f"chain {chain.name}: {codes}: the job has no bonds that join these components")
         first += count
-    return notes + _bonds_of_drawn_ligands(atoms, residue) + _unseen_bonds(atoms, tokens, residue)
+    return notes + _smiles_bonds(atoms, residue) + _unseen_bonds(atoms, tokens, residue)
 
 
 def _letter_notes(chain: MoleculeChain, polymer: Polymer) -> list[str]:
@@ -94,12 +94,12 @@ def _described(atoms: Atoms, bonds: np.ndarray) -> list[str]:
     ]
 
 
-def _bonds_of_drawn_ligands(atoms: Atoms, residue: np.ndarray) -> list[str]:
+def _smiles_bonds(atoms: Atoms, residue: np.ndarray) -> list[str]:
     """Return a note on bonds to atoms of SMILES strings, which other programs name otherwise."""
-    drawn = np.array([isinstance(x.entity, Ligand) and x.entity.smiles is not None for x in atoms.chains])
+    smiles = np.array([isinstance(x.entity, Ligand) and x.entity.smiles is not None for x in atoms.chains])
     one, other = atoms.bonds.T
-    is_drawn = drawn[atoms.chain[one]] | drawn[atoms.chain[other]]
-    bonds = _described(atoms, atoms.bonds[is_drawn & (residue[one] != residue[other])])
+    of_smiles = smiles[atoms.chain[one]] | smiles[atoms.chain[other]]
+    bonds = _described(atoms, atoms.bonds[of_smiles & (residue[one] != residue[other])])
     if not bonds:
         return []
     return [f"atoms of SMILES strings are counted by element in the order of the string: {listed(bonds)}"]

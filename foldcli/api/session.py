@@ -224,7 +224,7 @@ def _inputs(queries: Queries) -> Iterator[list[str]]:
 def _names_of_shard(targets: Iterable[tuple[str, object]], shard: Shard) -> list[str]:
     """Return the names of a shard's targets, in the order of the input."""
     names = [name for name, _ in targets]
-    selected = dict(shard.select((name, None) for name in names))
+    selected = dict(shard.part((name, None) for name in names))
     return [name for name in names if name in selected]
 
 

@@ -126,8 +126,7 @@ def _check_options(values: Mapping[str, Any]) -> None:
     has_fasta, has_clusters = bool(values["fasta"]), values["clusters"] is not None
     structures, info = values["structures"], values["info"] is not None
     builds = has_fasta or of_mmseqs or values["output"] is not None
-    builds |= values["no_mask"] or values["overwrite"] or values["molecule"] == "rna"
-    builds |= has_clusters or splits or structures
+    builds |= structures or values["no_mask"] or values["overwrite"] or values["molecule"] == "rna"
     refines = values["backbone"] or values["grid"] != "0.01"
     no_structures = of_mmseqs or has_clusters or values["no_mask"] or splits
     problems = {

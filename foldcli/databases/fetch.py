@@ -223,7 +223,7 @@ def _unpack(path: Path, prefix: str, folder: Path) -> None:
 def _members(path: Path) -> Iterator[tuple[str, IO[bytes]]]:
     """Yield the files of a tar: their names without folders, and their contents."""
     try:
-        with open_input(path) as stream, tarfile.open(fileobj=stream, mode="r|") as archive:
+        with open_input(path, is_tar=True) as stream, tarfile.open(fileobj=stream, mode="r|") as archive:
             for item in archive:
                 content = archive.extractfile(item) if item.isfile() else None
                 if content is not None:

@@ -115,7 +115,7 @@ class AlignmentFamily(
     """A family whose targets are chains and complexes of proteins: queries, alignments, cache entries."""
 
     paper: ClassVar[str] = "Jumper2021"
-    own_options: ClassVar[frozenset[str]] = frozenset({"num_relax", "amber"})
+    own_options: ClassVar[frozenset[str]] = frozenset({"num_relax", "amber", "use_gpu_relax"})
 
     def read_queries(self, sources: QuerySources, failures: "Failures") -> list[tuple[str, TargetInput]]:
         """Read chains and complexes; see `Family.read_queries`."""

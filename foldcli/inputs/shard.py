@@ -39,8 +39,12 @@ class Shard:
 
     def select(self, items: Iterable[tuple[str, T]]) -> list[tuple[str, T]]:
         """Return the (name, item) pairs of this shard, sorted by name; log if only others have targets."""
-        pairs = sorted(items, key=lambda pair: pair[0])
-        selected = pairs[self.index - 1 :: self.count]
+        pairs = list(items)
+        selected = self.part(pairs)
         if pairs and not selected:
             logger.info("shard %d/%d has no targets; there are %d in all", self.index, self.count, len(pairs))
         return selected
+
+    def part(self, items: Iterable[tuple[str, T]]) -> list[tuple[str, T]]:
+        """Return the (name, item) pairs of this shard, sorted by name."""
+        return sorted(items, key=lambda pair: pair[0])[self.index - 1 :: self.count]

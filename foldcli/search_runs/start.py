@@ -12,7 +12,7 @@ from foldcli.inputs.shard import Shard
 from foldcli.paths import default_feature_cache
 from foldcli.pipeline.search.opening import DatabaseSource, open_searcher
 from foldcli.pipeline.search.searcher import ExactSearcher
-from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
+from foldcli.pipeline.targets.alignment_settings import AlignmentSettings, option_of
 from foldcli.search_runs.settings import SearchRun
 from foldcli.search_runs.split import MergedSearcher, PartSearchRun, ResultFormat
 from foldcli.search_runs.table import write_table
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 _TABLE_FORMATS = ("m8", "a3m", "sto")
 _NOT_RNA = {"matrix", "exact", "server", "params", "qsc", "pair_mode", "pair_strategy", "cache"}
-# options without effect on exact searches, which run on the CPU
-_NOT_EXACT = "num_iterations", "fast", "e_profile", "min_ungapped_score", "comp_bias_corr", "device"
+# options without effect on exact searches
+_NOT_EXACT = "num_iterations", "fast", "e_profile", "min_ungapped_score", "comp_bias_corr"
 # those with a place for alignments of RNA
 _RNA_FORMATS = ("af3", "openfold3", "protenix")
 
@@ -137,7 +137,8 @@ def _exact_options(values: dict[str, Any], given: Collection[str]) -> dict[str, 
         "--partial": values["partial"],
         "--profile": bool(values["profiles"]),
         "--save-profile": values["save_profile"] is not None,
-        **{f"--{name.replace('_', '-')}": name in given for name in _NOT_EXACT},
+        f"--device {values['device']}": "device" in given and values["device"] != "cpu",
+        **{option_of(name): name in given for name in _NOT_EXACT},
     }
     if option := next((option for option, is_given in unsupported.items() if is_given), None):
         raise OptionError(f"--exact cannot be combined with {option}.")
@@ -149,7 +150,7 @@ def _rna_options(values: dict[str, Any], given: Collection[str]) -> dict[str, An
     if values["file_format"] not in _TABLE_FORMATS:
         raise OptionError(f"--format {values['file_format']} takes a database of RNA with --rna-db.")
     if for_proteins := _NOT_RNA.intersection(given):
-        raise OptionError(f"--molecule rna cannot be combined with --{min(for_proteins).replace('_', '-')}.")
+        raise OptionError(f"--molecule rna cannot be combined with {option_of(min(for_proteins))}.")
     return {**values, "matrix": RNA_MATRIX}
 
 
@@ -234,10 +235,10 @@ def _check_jobs(values: Mapping[str, Any], given: Collection[str]) -> None:
     file_format = values["file_format"]
     for name in {"msa_files", "templates"} & set(given):
         if file_format != "af3":
-            raise OptionError(f"--{name.replace('_', '-')} is for --format af3.")
+            raise OptionError(f"{option_of(name)} is for --format af3.")
     for name in {"pair_mode", "pair_strategy", "cache"} & set(given):
         if file_format in ("m8", "sto"):
-            raise OptionError(f"--{name.replace('_', '-')} is for --format a3m and jobs.")
+            raise OptionError(f"{option_of(name)} is for --format a3m and jobs.")
     if values["rna_db"] is not None and file_format not in _RNA_FORMATS:
         raise OptionError(f"--rna-db is for --format {', '.join(_RNA_FORMATS)}.")
     if file_format in _TABLE_FORMATS:

@@ -86,24 +86,30 @@ class _Decompressor(io.RawIOBase):
 
 
 @contextlib.contextmanager
-def open_input(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+def open_input(path: str | os.PathLike[str], is_tar: bool = False) -> Iterator[BinaryIO]:
     """Open a file, or standard input (`-`), for reading its decompressed bytes without a byte-order mark.
+
+    Args:
+        path: the file.
+        is_tar: whether a tar archive is expected.
 
     Yields:
         a buffered binary stream. Reading from it raises InputError if a compressed file is truncated or
         damaged.
 
     Raises:
-        InputError: the file is text in UTF-16, a tar archive or compressed twice, or its lines end with CR
-            alone.
+        InputError: the file is text in UTF-16, an unexpected tar archive or compressed twice, or its lines
+            end with CR alone.
         OSError: the file cannot be opened or read; the error names it.
     """
-    with open_counted(path) as (stream, _):
+    with open_counted(path, is_tar) as (stream, _):
         yield stream
 
 
 @contextlib.contextmanager
-def open_counted(path: str | os.PathLike[str]) -> Iterator[tuple[BinaryIO, Callable[[], int]]]:
+def open_counted(
+    path: str | os.PathLike[str], is_tar: bool = False
+) -> Iterator[tuple[BinaryIO, Callable[[], int]]]:
     """Open a file like `open_input`; also yield a function that returns the number of bytes read from it."""
     name = os.fspath(path)
     with contextlib.ExitStack() as stack:
@@ -116,18 +122,18 @@ def open_counted(path: str | os.PathLike[str]) -> Iterator[tuple[BinaryIO, Calla
                 content = _Decompressor(stream, name, kind, new_member)
                 stream = stack.enter_context(io.BufferedReader(cast(Any, content), 1 << 20))
                 break
-        _check_start(stream, name)
+        _check_start(stream, name, is_tar)
         yield stream, counter.total
 
 
-def _check_start(stream: Any, name: str) -> None:
+def _check_start(stream: Any, name: str, is_tar: bool) -> None:
     """Check the start of a decompressed stream, and skip a byte-order mark.
 
     Raises:
         InputError: see `open_input`.
     """
     start = stream.peek(_TAR_OFFSET + len(_TAR_MAGICS[1]))
-    if start.startswith(_TAR_MAGICS, _TAR_OFFSET):
+    if not is_tar and start.startswith(_TAR_MAGICS, _TAR_OFFSET):
         raise InputError("a tar archive: unpack it, and give its files", name)
     for magic, kind, _ in _FORMATS:
         if start.startswith(magic):

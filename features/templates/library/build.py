@@ -100,7 +100,7 @@ def build_library(
     try:
         manifest = _merge(paths, final, settings, len(files))
     except (FileNotFoundError, InputError) as error:
-        if final.exists():
+        if final.exists() and not settings.overwrite:
             # another build of the same library has ended first, and may have removed the batches
             shutil.rmtree(folder, ignore_errors=True)
             if isinstance(error, FileNotFoundError):

@@ -9,7 +9,6 @@ from features.chemistry.residue_classes import MoleculeKind
 from foldcli.inputs.formats.job_fields import (
     POLYMERS,
     Refuse,
-    check_no_list,
     check_query,
     clean_polymer,
     query_alignment,
@@ -130,7 +129,8 @@ def _typed_entity(record: TextRecord) -> Entity:
         kinds = ", ".join(_KINDS)
         raise record.error(f"header {record.header!r:.60} names no kind of chain ({kinds}), as others do")
     chain, kind, name = declared
-    check_no_list(chain, record.path, record.line)
+    if "," in chain and _BOLTZ_HEADER.fullmatch(clean_header(record.header)):
+        raise record.error(f"chain id {chain!r:.40} has a comma: give each chain a record")
     if kind not in _KINDS:
         raise record.error(f"a {kind} in FASTA is not supported: give ccd or smiles")
     entity = _entity(kind, record.text, (chain,), record)

@@ -42,14 +42,9 @@ def read_chains(entity: MappingWithLines, key: str) -> tuple[str, ...]:
     for name in names:
         if not name.isprintable() or " " in name:
             raise entity.error(f"{key!r} {name!r:.40} is not a printable word", key)
-        check_no_list(name, entity.path, entity.line_of(key))
+        if "," in name:
+            raise entity.error(f"chain id {name!r:.40} has a comma: give several ids as a list", key)
     return tuple(names)
-
-
-def check_no_list(name: str, path: str, line: int) -> None:
-    """Raise InputError for a chain id with a comma, which is meant as several ids."""
-    if "," in name:
-        raise InputError(f"chain id {name!r:.40} has a comma: give several ids as a list", path, line)
 
 
 def read_codes(entity: MappingWithLines, key: str) -> tuple[str, ...]:

@@ -39,12 +39,13 @@ def run_cache_features(inputs: Sequence[str], values: dict[str, Any], given: Col
     cache, shard = values["cache"] or default_feature_cache(), values["shard"]
     failures = Failures(cache, shard)
     run: FeatureCacheRun | JobCacheRun
-    if not values["databases"] and (without_effect := SEARCH_OPTIONS.intersection(given)):
+    searches = values["databases"] or values["rna_db"] is not None
+    if not searches and (without_effect := SEARCH_OPTIONS.intersection(given)):
         option = option_of(min(without_effect))
         raise OptionError(f"{option} is for searches, which need a database: give one with --db")
     if values["params"] is None:
         if name := next((name for name in _JOB_OPTIONS if name in given), None):
-            raise OptionError(f"--{name.replace('_', '-')} is for jobs of molecules (--params openfold3)")
+            raise OptionError(f"{option_of(name)} is for jobs of molecules (--params openfold3)")
         run = FeatureCacheRun.from_options(values, cache)
         targets = [*find_feature_targets(inputs, run.database is not None, failures)]
     else:

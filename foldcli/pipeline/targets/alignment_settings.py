@@ -19,7 +19,7 @@ SEARCH_OPTIONS = {"fast", "pair_mode", "pair_strategy"}.union(
 
 
 def option_of(name: str) -> str:
-    """Return the option of a parameter name in `SEARCH_OPTIONS`."""
+    """Return the option of a parameter name, such as one in `SEARCH_OPTIONS`."""
     return "--min-coverage" if name == "coverage" else f"--{name.replace('_', '-')}"
 
 

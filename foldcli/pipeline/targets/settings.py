@@ -90,8 +90,9 @@ class RelaxOptions:
     """The relaxation of a target's best models.
 
     Args:
-        num_models: number of models; of all of them (`every`), that of a target whose input names no seeds.
+        num_models: number of models; with `every`, the number that config.json states.
         use_gpu: relax on a GPU instead of the CPU.
+        every: relax all models, also those of seeds that an input names.
     """
 
     num_models: int = 0

@@ -87,12 +87,18 @@ def test_names_may_be_long_but_are_text(root: Path) -> None:
     assert [alignment.query for alignment in found] == [GB1, UBIQUITIN]
 
 
-def test_a_shard_has_the_results_of_its_targets(root: Path) -> None:
+def test_a_shard_has_the_results_of_its_targets(root: Path, caplog: pytest.LogCaptureFixture) -> None:
     targets = {"z": GB1, "a": GB1[:50], "k": GB1[1:]}
     options = {"params": "template", "no_plots": True, "no_report": True, "device": "cpu", "threads": 1}
     with foldcli.Session(root / "examples/demo.fasta", shard="1/2", **options) as session:
         found = session.search(targets)
         predictions = session.fold(targets)
+    with (
+        foldcli.Session(root / "examples/demo.fasta", shard="2/2", **options) as session,
+        caplog.at_level("INFO"),
+    ):
+        assert not session.search({"z": GB1})
+    assert caplog.text.count("shard 2/2 has no targets") == 1
     # in the order of the input
     assert [alignment.query for alignment in found] == [GB1, GB1[:50]]
     assert [prediction.target for prediction in predictions] == ["z", "a"]

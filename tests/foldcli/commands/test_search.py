@@ -69,8 +69,9 @@ def test_built_database_standard_streams_and_columns(folder: Path) -> None:
 def test_exact_occurrences_of_a_peptide_are_listed(folder: Path) -> None:
     (folder / "peptides.fasta").write_text(">p1\nKEGIPP\n>p2\nTTE\n>p3\nWWWW\n")
     result = search(
-        "peptides.fasta", "db.fasta", "-o", "-", "--exact", "--format-output", "query,target,tstart"
-    )
+        "peptides.fasta", "db.fasta", "-o", "-", "--exact", "--format-output", "query,target,tstart",
+        "--device", "cpu",
+    )  # fmt: skip
     assert result.returncode == 0, result.stderr
     assert result.stdout.splitlines() == ["p1\tubq\t33", "p1\tnedd8\t33", "p2\tgb1\t17"]
     assert "p3: 0 hits" in result.stderr

@@ -138,6 +138,18 @@ def test_paired_alignments_of_alphafold3_are_paired_by_species() -> None:
     assert rows == [["MKVS", "MKVA", "MAAA"], ["GATW", "AATW", "GAAA"]]
 
 
+def test_chains_of_one_sequence_keep_their_own_paired_rows() -> None:
+    given = [("A", "MKVS", "HUMAN"), ("B", "MKVS", "MOUSE"), ("C", "GATW", "MOUSE"), ("D", "GATW", "HUMAN")]
+    sequences = [
+        {"protein": {"id": chain, "sequence": query, "unpairedMsa": f">q\n{query}\n",
+                     "pairedMsa": uniprot(query, (species, query))}}
+        for chain, query, species in given
+    ]  # fmt: skip
+    (job,) = alphafold3_jobs(parsed(ALPHAFOLD3 | {"sequences": sequences, "bondedAtomPairs": []}), "job.json")
+    species = [each.paired and [name[-5:] for name in each.paired.names[1:]] for each in job.polymers()]
+    assert sorted(map(sorted, species)) == [["", "HUMAN"]] * 2 + [["", "MOUSE"]] * 2
+
+
 def test_rows_without_species_are_paired_as_they_are() -> None:
     rows = [
         each.paired and each.paired.sequences
@@ -192,8 +204,13 @@ def lower_case(content: object) -> Any:
 
 
 def test_ids_with_commas_are_refused_in_headers() -> None:
-    with pytest.raises(InputError, match=r"job\.fasta:1: chain id 'A,B' has a comma: give several ids"):
+    with pytest.raises(InputError, match=r"job\.fasta:1: chain id 'A,B' has a comma: give each chain a rec"):
         parse_fasta_jobs(FASTA.replace(">A|", ">A,B|").encode(), "job.fasta", "job")
+
+
+def test_names_of_chains_for_chai_may_have_commas() -> None:
+    (job,) = parse_fasta_jobs(b">protein|name=kinase, catalytic\nMKVS\n", "job.fasta", "job")
+    assert job.entities[0].chains == ("kinase,_catalytic",)
 
 
 @pytest.mark.parametrize(

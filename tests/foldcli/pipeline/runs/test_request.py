@@ -74,6 +74,7 @@ def test_python_values_give_the_request_of_the_command_line(
         ({"params": "template", "num_diffusion_steps": 9}, "--num-diffusion-steps: only all-atom networks"),
         ({"params": "openfold3", "save_pair_representations": True}, "--save-pair-representations: all-atom"),
         ({"params": "openfold3", "cyclic": "A"}, "--cyclic: all-atom networks have no such option; write"),
+        ({"params": "openfold3", "use_gpu_relax": True}, "--use-gpu-relax: all-atom networks have no such"),
         ({"fast": True, "num_iterations": 3}, "--fast is one iteration"),
     ],
 )
@@ -178,7 +179,7 @@ PREDICT = ["predict", "a.a3m", "-o", "o"]
         (["search", "q", "db", "-o", "o", "--format", "a3m", "--params", "openfold3", "--save-profile", "p"],
          "--params: jobs are searched with --format a3m, and without profiles or parts."),
         (["search", "q", "db", "-o", "o", "--exact", "--device", "cuda"],
-         "--exact cannot be combined with --device."),
+         "--exact cannot be combined with --device cuda."),
         (["search", "q", "db", "-o", "o", "--exact", "--comp-bias-corr", "1"],
          "--exact cannot be combined with --comp-bias-corr."),
         (["cache-features", "q.a3m", "--max-seq-id", "0.5"],
@@ -226,6 +227,18 @@ def test_bad_combinations_are_usage_errors(
     name = " ".join(arguments[:2] if arguments[0] in ("params", "db") else arguments[:1])
     assert f"foldcli {name} " in usage  # after the name of the program
     assert error.startswith(f"Error: {line}")
+
+
+def test_options_of_searches_apply_to_a_database_of_rna_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("rna.fasta").write_text(">r\nACGUACGUACGUACGU\n")
+    Path("job.fasta").write_text(">A|rna\nACGUACGUACGUACGU\n")
+    options = ["--params", "openfold3", "--rna-db", "rna.fasta", "--evalue", "1e-5", "--dry-run"]
+    monkeypatch.setattr(sys, "argv", ["foldcli", "cache-features", "job.fasta", "--cache", "c", *options])
+    assert run_with_exit_codes(cli) == ExitCode.DONE
+    assert "1 to do" in capsys.readouterr().out
 
 
 def test_a_session_opens_its_database_once() -> None:
