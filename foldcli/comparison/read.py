@@ -10,7 +10,7 @@ import numpy as np
 from foldcli.logs import logger
 from model.comparison.chains import ComparedChain, ComparedLigand, ComparedMolecules, Residue
 from msa.base.errors import InputError
-from msa.io.structures import listed, read_structure
+from msa.io.structures import keep_one_conformer, listed, read_structure
 
 _PROTEIN = {gemmi.PolymerType.PeptideL, gemmi.PolymerType.PeptideD}
 _NUCLEIC_ACID = {gemmi.PolymerType.Dna, gemmi.PolymerType.Rna, gemmi.PolymerType.DnaRnaHybrid}
@@ -18,7 +18,7 @@ _MAX_BOND = 2.5  # Å, between the linked atoms of neighbouring residues
 
 
 def read_molecules(path: str | os.PathLike[str]) -> ComparedMolecules:
-    """Return the molecules of the first model of a file, with heavy atoms of the first conformer.
+    """Return the molecules of the first model of a file, with heavy atoms of one conformer.
 
     Raises:
         InputError: the file is not a structure, or has neither protein nor nucleic acid.
@@ -29,7 +29,7 @@ def read_molecules(path: str | os.PathLike[str]) -> ComparedMolecules:
     if len(structure) > 1:
         remarks.append(f"model 1 of {len(structure)} is used")
     structure.merge_chain_parts()
-    structure.remove_alternative_conformations()
+    keep_one_conformer(structure)
     chains, ligands, dropped = [], [], []
     for chain in structure[0] if len(structure) else ():
         kind = chain.get_polymer().check_polymer_type()

@@ -35,7 +35,7 @@ def name_molecules(text: str) -> tuple[str, dict[str, tuple[str, str]]]:
             molecules.begin_model()
         if line.startswith("TER"):
             molecules.end_chain()
-        if not line.startswith(("ATOM  ", "HETATM")):
+        if not line.startswith(("ATOM", "HETATM")):
             continue
         # names of four letters, such as HISE, take the column before the chain id
         if long_name := FORCE_FIELD_NAMES.get(line[17:21].strip() if line[20] != " " else ""):
@@ -49,7 +49,8 @@ def name_molecules(text: str) -> tuple[str, dict[str, tuple[str, str]]]:
 def name_molecules_of_block(block: gemmi.cif.Block) -> dict[str, tuple[str, str]]:
     """Give each molecule of an mmCIF file without entities a chain id of its own; see `name_molecules`."""
     tags = ["group_PDB", "label_atom_id", "label_comp_id", "label_asym_id"]
-    optional = ["auth_asym_id", "auth_seq_id", "label_seq_id", "pdbx_PDB_ins_code", "pdbx_PDB_model_num"]
+    optional = ["label_alt_id", "auth_asym_id", "auth_seq_id", "label_seq_id"]
+    optional += ["pdbx_PDB_ins_code", "pdbx_PDB_model_num"]
     table = block.find("_atom_site.", [*tags, *(f"?{tag}" for tag in optional)])
     values = {tag: k for k, tag in enumerate([*tags, *optional]) if table.width() and table.has_column(k)}
     chain_column = values.get("auth_asym_id", values.get("label_asym_id"))
@@ -67,8 +68,8 @@ def name_molecules_of_block(block: gemmi.cif.Block) -> dict[str, tuple[str, str]
         # the columns of a PDB file by which molecules are told apart
         position = value("auth_seq_id") or value("label_seq_id")
         line = (
-            f"{value('group_PDB'):6s}      {value('label_atom_id'):4.4s} {value('label_comp_id'):>3.3s}   "
-            f"{position:>3.4s}{value('pdbx_PDB_ins_code'):1.1s}"
+            f"{value('group_PDB'):6s}      {value('label_atom_id'):4.4s}{value('label_alt_id'):1.1s}"
+            f"{value('label_comp_id'):>3.3s}  {position:>4.4s}{value('pdbx_PDB_ins_code'):1.1s}"
         )
         assert chain_column is not None
         row[chain_column] = molecules.add(line, row.str(chain_column), "")
