@@ -177,6 +177,32 @@ def test_polymers_of_an_mmcif_file_with_one_chain_id_are_told_apart(tmp_path: Pa
     assert "another molecule under chain id A is chain B" in read_structure(tmp_path / "x.cif").remarks
 
 
+@pytest.mark.parametrize(("chain", "has_ter"), [(" ", True), ("A", True), ("A", False)])
+def test_nucleic_acids_without_chain_ids_are_chains_of_their_own(
+    root: Path, tmp_path: Path, chain: str, has_ter: bool
+) -> None:
+    structure = gemmi.read_structure(str(root / "tests/features/templates/data/1lcd.cif.gz"))
+    structure.setup_entities()
+    strands = [structure[0][name].get_polymer() for name in "ABC"]
+    sequence = strands[0].make_one_letter_sequence()
+    lines = []
+    for number, residue in enumerate((residue for strand in strands for residue in strand), 1):
+        if has_ter and number in (52, 63):
+            lines.append("TER\n")
+        for atom in residue:
+            lines.append(
+                f"ATOM  {1:5d} {atom.padded_name():4s} {residue.name:>3s} {chain}{number:4d}    "
+                f"{atom.pos.x:8.3f}{atom.pos.y:8.3f}{atom.pos.z:8.3f}{1:6.2f}{9:6.2f}          "
+                f"{atom.element.name.upper():>2s}\n"
+            )
+    path = tmp_path / "x.pdb"
+    path.write_text("".join(lines))
+    (template,) = read_chains(path)
+    assert (template.id, template.sequence) == ("x_A", sequence)
+    counts = [len(chain.get_polymer()) for chain in read_structure(path).structure[0]]
+    assert counts == ([51, 11, 11] if has_ter else [51, 22])
+
+
 def test_files_of_one_name_have_distinct_entries() -> None:
     paths = [Path(name) for name in ("a/m.pdb", "b/m.pdb", "b/m.cif", "c.pdb")]
     assert entry_ids(paths) == ["a_m", "b_m.pdb", "b_m.cif", "c"]
