@@ -6,6 +6,7 @@ where they are one of these under another name. What it changes is listed in `St
 
 import os
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import gemmi
@@ -99,9 +100,32 @@ def read_structure(path: str | os.PathLike[str], keep_modified: bool = False) ->
         if match := GEMMI_LOCATION.match(reason):
             line, reason = int(match[1]), match[2]
         raise InputError(f"cannot be read: {reason}", path, line) from None
+    structure.setup_entities()
+    # before residues get other names than in the sequence
+    if any(residue.label_seq is None for model in structure for c in model for residue in c.get_polymer()):
+        structure.assign_label_seq_id()
     remarks += _rename_residues(structure, keep_modified)
     structure.setup_entities()
     return StructureFile(structure, release_date, remarks)
+
+
+def polymer_sequence(entity: gemmi.Entity, residues: Iterable[gemmi.Residue]) -> tuple[list[str], list[int]]:
+    """Return the residue names of a polymer's sequence, and the index in it of each residue.
+
+    Where residues differ between molecules, the first name counts. If the file has no sequence, or a residue
+    has no place in it, the residues with coordinates are the sequence.
+    """
+    residues = list(residues)
+    names = [gemmi.Entity.first_mon(item) for item in entity.full_sequence]
+    numbers = [residue.label_seq or 0 for residue in residues]
+    if names and all(1 <= number <= len(names) for number in numbers):
+        return names, [number - 1 for number in numbers]
+    positions: dict[str, tuple[int, str]] = {}
+    indices = []
+    for residue in residues:
+        index, _ = positions.setdefault(str(residue.seqid), (len(positions), residue.name))
+        indices.append(index)
+    return [name for _, name in positions.values()], indices
 
 
 def keep_one_conformer(structure: gemmi.Structure) -> None:
