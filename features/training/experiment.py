@@ -18,7 +18,7 @@ from features.assembly.job import Bond, BondedAtom, Entity, Ligand, Modification
 from features.chemistry.components import UnknownComponent, read_component
 from features.chemistry.residue_classes import MoleculeKind, sequence_letter
 from msa.base.errors import InputError
-from msa.io.structures import listed, parent_letter, read_structure
+from msa.io.structures import listed, parent_letter, polymer_sequence, read_structure
 
 _KINDS = {
     gemmi.PolymerType.PeptideL: MoleculeKind.PROTEIN,
@@ -84,7 +84,7 @@ def read_complex(path: str | os.PathLike[str], max_chains: int = 300) -> Experim
         span = model.get_subchain(copy.chain)
         entity = _entity(structure, copy.chain, span, remarks)
         if entity is not None:
-            numbers[copy.chain] = _residue_numbers(span, entity)
+            numbers[copy.chain] = _residue_numbers(structure, span, entity)
             entities.setdefault(_key(entity), (entity, []))[1].append(copy)
     if not entities:
         raise InputError("no protein, nucleic acid or ligand that can be used", path)
@@ -156,9 +156,7 @@ def _entity(
     if kind is None:
         remarks.append(f"chain {chain} is left out: polymer of type {entity.polymer_type.name}")
         return None
-    names = [gemmi.Entity.first_mon(name) for name in entity.full_sequence]
-    if not names:
-        names = [residue.name for residue in span]
+    names, _ = polymer_sequence(entity, span)
     letters = [sequence_letter(name, kind) for name in names]
     modifications = []
     for position, (name, letter) in enumerate(zip(names, letters, strict=True), 1):
@@ -186,13 +184,14 @@ def _key(entity: Entity) -> tuple:
     return (entity.kind, entity.sequence, entity.modifications)
 
 
-def _residue_numbers(span: gemmi.ResidueSpan, entity: Entity) -> dict[str, int]:
+def _residue_numbers(structure: gemmi.Structure, span: gemmi.ResidueSpan, entity: Entity) -> dict[str, int]:
     """Return the 1-based number in the job of each residue of a chain, by name and number in the file."""
-    numbers = {}
-    for order, residue in enumerate(span, 1):
-        number = residue.label_seq if isinstance(entity, Polymer) else None
-        numbers[f"{residue.seqid} {residue.name}"] = order if number is None else number
-    return numbers
+    indices = list(range(len(span)))
+    if isinstance(entity, Polymer):
+        _, indices = polymer_sequence(structure.get_entity_of(span), span)
+    return {
+        f"{residue.seqid} {residue.name}": index + 1 for index, residue in zip(indices, span, strict=True)
+    }
 
 
 def _bonds(

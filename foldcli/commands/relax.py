@@ -107,10 +107,11 @@ def output_name(name: str) -> str:
 def _relax_file(file: str, output: Path, settings: Any) -> "RelaxResult | None":
     """Relax one file; log the reason and return None if that fails."""
     from model.relax.amber import relax
-    from msa.io.structures import read_structure
+    from msa.io.structures import keep_one_conformer, read_structure
 
     try:
         source = read_structure(file)
+        keep_one_conformer(source.structure)
         result = relax(source.structure, settings)
     except RelaxError as error:
         logger.error("%s: not relaxed: %s", file, error)

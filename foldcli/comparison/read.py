@@ -1,6 +1,7 @@
 """Molecules of structure files, for comparisons."""
 
 import os
+from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
 
@@ -10,7 +11,7 @@ import numpy as np
 from foldcli.logs import logger
 from model.comparison.chains import ComparedChain, ComparedLigand, ComparedMolecules, Residue
 from msa.base.errors import InputError
-from msa.io.structures import listed, read_structure
+from msa.io.structures import keep_one_conformer, listed, read_structure
 
 _PROTEIN = {gemmi.PolymerType.PeptideL, gemmi.PolymerType.PeptideD}
 _NUCLEIC_ACID = {gemmi.PolymerType.Dna, gemmi.PolymerType.Rna, gemmi.PolymerType.DnaRnaHybrid}
@@ -18,7 +19,7 @@ _MAX_BOND = 2.5  # Å, between the linked atoms of neighbouring residues
 
 
 def read_molecules(path: str | os.PathLike[str]) -> ComparedMolecules:
-    """Return the molecules of the first model of a file, with heavy atoms of the first conformer.
+    """Return the molecules of the first model of a file, with heavy atoms of one conformer.
 
     Raises:
         InputError: the file is not a structure, or has neither protein nor nucleic acid.
@@ -29,8 +30,9 @@ def read_molecules(path: str | os.PathLike[str]) -> ComparedMolecules:
     if len(structure) > 1:
         remarks.append(f"model 1 of {len(structure)} is used")
     structure.merge_chain_parts()
-    structure.remove_alternative_conformations()
+    keep_one_conformer(structure)
     chains, ligands, dropped = [], [], []
+    names: Counter[str] = Counter()
     for chain in structure[0] if len(structure) else ():
         kind = chain.get_polymer().check_polymer_type()
         polymer = [residue for residue in chain.get_polymer() if _heavy_atoms(residue)]
@@ -40,7 +42,9 @@ def read_molecules(path: str | os.PathLike[str]) -> ComparedMolecules:
             dropped.append(f"chain {chain.name}")
         for residue in chain:
             if residue.entity_type == gemmi.EntityType.NonPolymer and _heavy_atoms(residue):
-                ligands.append(_ligand(chain.name, residue))
+                name = f"{chain.name}:{residue.name}{residue.seqid}"
+                names[name] += 1  # several, such as poses of docking, may have one number
+                ligands.append(_ligand(f"{name}.{names[name]}" if names[name] > 1 else name, residue))
             elif residue.entity_type not in (gemmi.EntityType.Polymer, gemmi.EntityType.Water):
                 dropped.append(f"{residue.name} {chain.name}{residue.seqid}")
     if not chains:
@@ -79,10 +83,10 @@ def _breaks(polymer: list[gemmi.Residue], last: str, first: str) -> Iterator[boo
         yield a is None or b is None or a.pos.dist(b.pos) > _MAX_BOND
 
 
-def _ligand(chain: str, residue: gemmi.Residue) -> ComparedLigand:
+def _ligand(name: str, residue: gemmi.Residue) -> ComparedLigand:
     atoms = _heavy_atoms(residue)
     return ComparedLigand(
-        f"{chain}:{residue.name}{residue.seqid}",
+        name,
         [atom.name for atom in atoms],
         [atom.element.name for atom in atoms],
         np.array([atom.element.covalent_r for atom in atoms]),

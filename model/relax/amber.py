@@ -216,7 +216,7 @@ def _add_missing_atoms(
         fixer.missingResidues = {}
         fixer.findMissingAtoms()
         missing = sum(map(len, fixer.missingAtoms.values()))
-        fixer.addMissingAtoms(seed=0)
+        fixer.addMissingAtoms(seed=1)  # 0 would be another seed in every run
         with _seeded_random():
             fixer.addMissingHydrogens(7.0)
     except Exception as error:  # the library raises plain Exception and KeyError for odd residues

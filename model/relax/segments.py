@@ -30,7 +30,6 @@ def read_segments(structure: gemmi.Structure) -> tuple[list[Segment], list[str]]
     if len(structure) == 0:
         raise RelaxError("no coordinates")
     structure = structure.clone()
-    structure.remove_alternative_conformations()
     structure.remove_hydrogens()
     structure.setup_entities()
     left_out: list[str] = []

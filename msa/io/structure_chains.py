@@ -35,7 +35,7 @@ def name_molecules(text: str) -> tuple[str, dict[str, tuple[str, str]]]:
             molecules.begin_model()
         if line.startswith("TER"):
             molecules.end_chain()
-        if not line.startswith(("ATOM  ", "HETATM")):
+        if not line.startswith(("ATOM", "HETATM")):
             continue
         # names of four letters, such as HISE, take the column before the chain id
         if long_name := FORCE_FIELD_NAMES.get(line[17:21].strip() if line[20] != " " else ""):
@@ -49,7 +49,8 @@ def name_molecules(text: str) -> tuple[str, dict[str, tuple[str, str]]]:
 def name_molecules_of_block(block: gemmi.cif.Block) -> dict[str, tuple[str, str]]:
     """Give each molecule of an mmCIF file without entities a chain id of its own; see `name_molecules`."""
     tags = ["group_PDB", "label_atom_id", "label_comp_id", "label_asym_id"]
-    optional = ["auth_asym_id", "auth_seq_id", "label_seq_id", "pdbx_PDB_ins_code", "pdbx_PDB_model_num"]
+    optional = ["label_alt_id", "auth_asym_id", "auth_seq_id", "label_seq_id"]
+    optional += ["pdbx_PDB_ins_code", "pdbx_PDB_model_num"]
     table = block.find("_atom_site.", [*tags, *(f"?{tag}" for tag in optional)])
     values = {tag: k for k, tag in enumerate([*tags, *optional]) if table.width() and table.has_column(k)}
     chain_column = values.get("auth_asym_id", values.get("label_asym_id"))
@@ -67,8 +68,8 @@ def name_molecules_of_block(block: gemmi.cif.Block) -> dict[str, tuple[str, str]
         # the columns of a PDB file by which molecules are told apart
         position = value("auth_seq_id") or value("label_seq_id")
         line = (
-            f"{value('group_PDB'):6s}      {value('label_atom_id'):4.4s} {value('label_comp_id'):>3.3s}   "
-            f"{position:>3.4s}{value('pdbx_PDB_ins_code'):1.1s}"
+            f"{value('group_PDB'):6s}      {value('label_atom_id'):4.4s}{value('label_alt_id'):1.1s}"
+            f"{value('label_comp_id'):>3.3s}  {position:>4.4s}{value('pdbx_PDB_ins_code'):1.1s}"
         )
         assert chain_column is not None
         row[chain_column] = molecules.add(line, row.str(chain_column), "")
@@ -173,8 +174,9 @@ def _free_names(used: set[str]) -> Iterator[str]:
 
 def divide_molecules(structure: gemmi.Structure, names: dict[str, tuple[str, str]]) -> list[str]:
     """Join the pieces of each molecule of a structure, and return remarks about those with other names."""
+    used = set(names)
     for model in structure:
-        _join_pieces(model, names)
+        _join_pieces(model, names, _free_names(used))
     remarks = []
     for chain in structure[0] if len(structure) else ():
         name, segment = names[chain.name]
@@ -192,51 +194,61 @@ def _another_molecule(name: str, new: str) -> str:
     return f"another molecule under chain id {name} is chain {new}"
 
 
-def _join_pieces(model: gemmi.Model, names: dict[str, tuple[str, str]]) -> None:
-    """Join the pieces of one molecule, and what is not protein to the first piece of its chain.
+def _join_pieces(model: gemmi.Model, names: dict[str, tuple[str, str]], free: Iterator[str]) -> None:
+    """Join the pieces of one molecule, and what is no polymer to the first piece of its chain.
 
-    In each chain, the residues of the protein come first.
+    In each chain, the residues of the polymer come first. A piece of protein and nucleic acid becomes two
+    chains, the second with a free name.
     """
     joined: dict[tuple[str, str], tuple[str, list[gemmi.Residue], list[gemmi.Residue]]] = {}
     chains: list[tuple[str, list[gemmi.Residue], list[gemmi.Residue]]] = []
     for chain in model:
         source = names[chain.name]
-        protein, others = _divide([residue.clone() for residue in chain])
-        before = joined.get(source)
-        if before is not None and (
-            not protein or (before[1] and _continues(before[1][-1], protein[0])) or not before[1]
-        ):
-            before[1].extend(protein)
-            before[2].extend(others)
-            continue
-        joined[source] = (chain.name, protein, others)
-        chains.append(joined[source])
+        protein, nucleotides, others = _divide([residue.clone() for residue in chain])
+        pieces = [(protein, others), (nucleotides, [])] if protein and nucleotides else []
+        for polymer, rest in pieces or [(protein or nucleotides, others)]:
+            before = joined.get(source)
+            if before is not None and (not polymer or not before[1] or _continues(before[1][-1], polymer[0])):
+                before[1].extend(polymer)
+                before[2].extend(rest)
+                continue
+            name = chain.name if polymer is not nucleotides or not protein else next(free)
+            names[name] = source
+            joined[source] = (name, polymer, rest)
+            chains.append(joined[source])
     while len(model):
         del model[0]
-    for name, protein, others in chains:
+    for name, polymer, others in chains:
         chain = gemmi.Chain(name)
-        for residue in protein:
+        for residue in polymer:
             residue.entity_type = gemmi.EntityType.Polymer
             chain.add_residue(residue)
         for residue in others:
-            known = gemmi.find_tabulated_residue(residue.name)
-            kind = gemmi.EntityType.Polymer if known.is_nucleic_acid() else gemmi.EntityType.NonPolymer
-            residue.entity_type = gemmi.EntityType.Water if known.is_water() else kind
+            is_water = gemmi.find_tabulated_residue(residue.name).is_water()
+            residue.entity_type = gemmi.EntityType.Water if is_water else gemmi.EntityType.NonPolymer
             chain.add_residue(residue)
         model.add_chain(chain)
 
 
-def _divide(residues: list[gemmi.Residue]) -> tuple[list[gemmi.Residue], list[gemmi.Residue]]:
-    """Divide residues into those of a protein and others; single amino acids at the ends are ligands."""
+def _divide(
+    residues: list[gemmi.Residue],
+) -> tuple[list[gemmi.Residue], list[gemmi.Residue], list[gemmi.Residue]]:
+    """Divide residues into protein, nucleic acid and others; single amino acids at the ends are ligands."""
     protein = [residue for residue in residues if is_amino_acid(residue)]
     while protein and protein[-1].het_flag == "H" and not _has_neighbour(protein, -1):
         protein.pop()
     while protein and protein[0].het_flag == "H" and not _has_neighbour(protein, 0):
         protein.pop(0)
-    if any(gemmi.find_tabulated_residue(residue.name).is_nucleic_acid() for residue in residues):
+    nucleotides = [
+        residue for residue in residues if gemmi.find_tabulated_residue(residue.name).is_nucleic_acid()
+    ]
+    if nucleotides:
         protein = [residue for residue in protein if residue.het_flag != "H"]
-    kept = {(str(residue.seqid), residue.name) for residue in protein}
-    return protein, [residue for residue in residues if (str(residue.seqid), residue.name) not in kept]
+    if all(residue.het_flag == "H" for residue in nucleotides):  # ligands
+        nucleotides = []
+    kept = {(str(residue.seqid), residue.name) for residue in (*protein, *nucleotides)}
+    others = [residue for residue in residues if (str(residue.seqid), residue.name) not in kept]
+    return protein, nucleotides, others
 
 
 def _has_neighbour(protein: list[gemmi.Residue], end: int) -> bool:
@@ -253,7 +265,11 @@ def is_amino_acid(residue: gemmi.Residue) -> bool:
 
 def _is_next(residue: gemmi.Residue, following: gemmi.Residue) -> bool:
     """Return True if two residues are bonded; without C or N, by the distance of their CA atoms."""
-    for first, second, limit in (("C", "N", _MAX_BOND), ("CA", "CA", _MAX_STEP + 0.5)):
+    for first, second, limit in (
+        ("C", "N", _MAX_BOND),
+        ("CA", "CA", _MAX_STEP + 0.5),
+        ("O3'", "P", _MAX_BOND),
+    ):
         a, b = residue.find_atom(first, "*"), following.find_atom(second, "*")
         if a is not None and b is not None:
             return bool(a.pos.dist(b.pos) <= limit)

@@ -6,6 +6,7 @@ where they are one of these under another name. What it changes is listed in `St
 
 import os
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import gemmi
@@ -30,6 +31,8 @@ _PDB_RECORD = re.compile(rb"^(ATOM  |HETATM|HEADER|MODEL )", re.MULTILINE)
 GEMMI_LOCATION = re.compile(r"string:(\d+):\d+(?:\(\d+\))?: (.*)", re.DOTALL)
 # columns that every mmCIF file with atoms must have
 _ATOM_TAGS = ("_atom_site.group_PDB", *(f"_atom_site.label_{part}_id" for part in ("atom", "comp", "asym")))
+# columns of coordinates in a PDB file, from 0
+_COORDINATES = (30, 38, 46)
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _AMINO_ACIDS = {
     letter: gemmi.expand_one_letter(letter, gemmi.ResidueKind.AA) for letter in "ACDEFGHIKLMNPQRSTVWY"
@@ -84,6 +87,7 @@ def read_structure(path: str | os.PathLike[str], keep_modified: bool = False) ->
         elif _PDB_RECORD.search(content):
             # other characters would take two of the bytes by which gemmi counts columns
             text = content.decode("latin-1").encode("ascii", "replace").decode()
+            remarks += _check_atoms(text, path)
             text, names = name_molecules(text)
             structure = gemmi.read_pdb_string(text)
             remarks += divide_molecules(structure, names)
@@ -96,9 +100,62 @@ def read_structure(path: str | os.PathLike[str], keep_modified: bool = False) ->
         if match := GEMMI_LOCATION.match(reason):
             line, reason = int(match[1]), match[2]
         raise InputError(f"cannot be read: {reason}", path, line) from None
+    structure.setup_entities()
+    # before residues get other names than in the sequence
+    if any(residue.label_seq is None for model in structure for c in model for residue in c.get_polymer()):
+        structure.assign_label_seq_id()
     remarks += _rename_residues(structure, keep_modified)
     structure.setup_entities()
     return StructureFile(structure, release_date, remarks)
+
+
+def polymer_sequence(entity: gemmi.Entity, residues: Iterable[gemmi.Residue]) -> tuple[list[str], list[int]]:
+    """Return the residue names of a polymer's sequence, and the index in it of each residue.
+
+    Where residues differ between molecules, the first name counts. If the file has no sequence, or a residue
+    has no place in it, the residues with coordinates are the sequence.
+    """
+    residues = list(residues)
+    names = [gemmi.Entity.first_mon(item) for item in entity.full_sequence]
+    numbers = [residue.label_seq or 0 for residue in residues]
+    if names and all(1 <= number <= len(names) for number in numbers):
+        return names, [number - 1 for number in numbers]
+    positions: dict[str, tuple[int, str]] = {}
+    indices = []
+    for residue in residues:
+        index, _ = positions.setdefault(str(residue.seqid), (len(positions), residue.name))
+        indices.append(index)
+    return [name for _, name in positions.values()], indices
+
+
+def keep_one_conformer(structure: gemmi.Structure) -> None:
+    """Keep one of several locations of each atom, and one of several residue types at one position.
+
+    The location with the highest occupancy counts, the first of equals, and the first residue type. Molecules
+    that happen to have the number of another residue are kept.
+    """
+    for model in structure:
+        for chain in model:
+            positions: set[str] = set()
+            repeated = []
+            for k, residue in enumerate(chain):
+                if any(atom.has_altloc() for atom in residue):
+                    repeated += [k] if str(residue.seqid) in positions else []
+                    positions.add(str(residue.seqid))
+                _keep_one_location(residue)
+            for k in reversed(repeated):
+                del chain[k]
+
+
+def _keep_one_location(residue: gemmi.Residue) -> None:
+    best: dict[str, int] = {}
+    for k, atom in enumerate(residue):
+        if atom.name not in best or atom.occ > residue[best[atom.name]].occ:
+            best[atom.name] = k
+        atom.altloc = "\0"
+    for k in reversed(range(len(residue))):
+        if best[residue[k].name] != k:
+            del residue[k]
 
 
 def parent_letter(name: str) -> str:
@@ -114,6 +171,29 @@ def listed(names: list[str], count: int = 5) -> str:
     """Return the first names, and the number of others."""
     more = f" and {len(names) - count} more" if len(names) > count else ""
     return ", ".join(names[:count]) + more
+
+
+def _check_atoms(text: str, path: str | os.PathLike[str]) -> list[str]:
+    """Raise InputError for an atom of a PDB file without coordinates, which gemmi reads as zeros.
+
+    Returns:
+        A line about the atoms after END, if there are any: gemmi does not read them.
+    """
+    end, num_after = 0, 0
+    for number, line in enumerate(text.splitlines(), 1):
+        if line[:4].rstrip() == "END":
+            end = end or number
+        if not line.startswith(("ATOM", "HETATM")):
+            continue
+        if end:
+            num_after += 1
+            continue
+        try:
+            for k in _COORDINATES:
+                float(line[k : k + 8])
+        except ValueError:
+            raise InputError("an atom without numbers in columns 31 to 54", path, number) from None
+    return [f"left out: {num_after} atoms after END in line {end}"] if num_after else []
 
 
 def _release_date(block: gemmi.cif.Block) -> str | None:

@@ -20,7 +20,7 @@ from msa.database.manifest import MANIFEST, DatabaseFile, select_files
 
 FORMAT = "foldcli structure library"
 FORMAT_VERSION = 1
-READER_VERSION = 3
+READER_VERSION = 4
 """Version of the reader of structure files; libraries in the cache are built again when it changes."""
 SEQUENCES = "sequences"
 """Folder of the target database with the chains' sequences; chains have the order of its sequences."""

@@ -14,7 +14,7 @@ from msa.base.errors import InputError
 from msa.base.residues import ATOM37
 from msa.io.compression import SUFFIXES as COMPRESSED_SUFFIXES
 from msa.io.fasta import clean_header
-from msa.io.structures import parent_letter, read_structure
+from msa.io.structures import parent_letter, polymer_sequence, read_structure
 
 STRUCTURE_SUFFIXES = (".cif", ".mmcif", ".pdb", ".ent")
 _ATOM_INDEX = {name: index for index, name in enumerate(ATOM37)}
@@ -120,8 +120,6 @@ def read_chains(
     structure = file.structure
     if len(structure) == 0:
         raise InputError("no coordinates", path)
-    if any(residue.label_seq is None for chain in structure[0] for residue in chain.get_polymer()):
-        structure.assign_label_seq_id()
     entry, source = entry or entry_id(path), Path(path).name
     remarks = [] if remarks is None else remarks
     remarks += file.remarks
@@ -156,16 +154,10 @@ def _read_chain(
     name: str, polymer: gemmi.ResidueSpan, entity: gemmi.Entity, release_date: str | None, source: str
 ) -> TemplateChain:
     residues = list(polymer.first_conformer())
-    # where residues differ between molecules, the first name counts
-    names = [gemmi.Entity.first_mon(item) for item in entity.full_sequence]
-    indices = [None if residue.label_seq is None else residue.label_seq - 1 for residue in residues]
-    if not names or any(index is None or not 0 <= index < len(names) for index in indices):
-        names = [residue.name for residue in residues]
-        indices = list(range(len(residues)))
+    names, indices = polymer_sequence(entity, residues)
     positions = np.zeros((len(names), len(ATOM37), 3), np.float32)
     mask = np.zeros((len(names), len(ATOM37)), bool)
     for index, residue in zip(indices, residues, strict=True):
-        assert index is not None
         _read_atoms(residue, positions[index], mask[index])
     letters = "".join(parent_letter(name) for name in names)
     return TemplateChain(name, letters, positions, mask, release_date, source)

@@ -11,6 +11,7 @@ from features.assembly.atoms import UnknownAtom
 from features.assembly.job import Bond, BondedAtom, Ligand, Modification, Polymer
 from features.assembly.tokens import build_tokens
 from features.chemistry.residue_classes import MoleculeKind
+from features.templates.library.structure_files import read_chains
 from features.training.experiment import ExperimentalComplex, read_complex
 from msa.base.errors import InputError
 
@@ -67,6 +68,31 @@ def test_coordinates_are_those_of_the_file() -> None:
         found += 1
     # all but the last oxygen, which polymers do not have
     assert found == len({key for key in theirs if key[1] != "OXT"})
+
+
+def test_residues_of_a_pdb_file_have_their_places_in_its_sequence(tmp_path: Path) -> None:
+    structure = gemmi.read_structure(str(ENTRIES / "1a8o.cif.gz"))
+    structure.setup_entities()
+    del structure[0][0][:5]
+    structure.write_pdb(str(tmp_path / "x.pdb"))
+    given, whole = read_complex(tmp_path / "x.pdb"), entry("1a8o")
+    assert [each.sequence for each in given.job.entities] == [each.sequence for each in whole.job.entities]
+    here = whole.resolved & (whole.atoms.residue > 5)
+    assert given.resolved.tolist() == here.tolist()
+    np.testing.assert_allclose(given.positions[here], whole.positions[here], atol=1e-3)
+    (template,) = read_chains(tmp_path / "x.pdb")
+    assert (len(template.sequence), template.resolved) == (70, 65)
+
+
+def test_residue_numbers_of_files_without_sequence_may_start_anywhere(tmp_path: Path) -> None:
+    block = gemmi.cif.read(str(ENTRIES / "1a8o.cif.gz")).sole_block()
+    for category in ("_entity_poly_seq.", "_entity_poly.", "_pdbx_poly_seq_scheme."):
+        block.find_mmcif_category(category).erase()
+    for row in block.find("_atom_site.", ["label_seq_id"]):
+        row[0] = str(int(row[0]) + 5) if row[0].isdigit() else row[0]
+    (tmp_path / "x.cif").write_text(block.as_string())
+    given, whole = read_complex(tmp_path / "x.cif"), entry("1a8o")
+    assert given.resolved.tolist() == whole.resolved.tolist()
 
 
 def test_nucleic_acids_are_read_with_their_kind() -> None:

@@ -53,6 +53,24 @@ def test_a_missing_chain_counts_as_wrong(reference: Path, tmp_path: Path) -> Non
     assert "chains of the reference without a partner, which count as wrong" in warnings
 
 
+def test_ligands_with_the_number_of_a_residue_and_of_each_other_are_compared(
+    reference: Path, tmp_path: Path
+) -> None:
+    lines = [line for line in reference.read_text().splitlines() if line.startswith("ATOM")]
+    first = next(line for line in lines if line[21] == "A")
+    x, y, z = (float(first[k : k + 8]) for k in (30, 38, 46))
+    for shift in (3.0, -3.0):
+        lines.append("TER")
+        for k, name in enumerate(("C1", "C2", "O3")):
+            xyz = f"{x + shift:8.3f}{y + 1.4 * k:8.3f}{z + k * k:8.3f}"
+            lines.append(f"HETATM 9999  {name}  LIG A{first[22:26]}    {xyz}  1.00  9.00           {name[0]}")
+    both = tmp_path / "both.pdb"
+    both.write_text("\n".join([*lines, "END", ""]))
+    (row,), _ = compared(both, "--reference", both)
+    name = f"A:LIG{first[22:26].strip()}"
+    assert {key: values["rmsd"] for key, values in row["ligands"].items()} == {name: 0, f"{name}.2": 0}
+
+
 def test_bad_input_is_named(reference: Path, tmp_path: Path) -> None:
     text = tmp_path / "text.pdb"
     text.write_text("nothing\n")

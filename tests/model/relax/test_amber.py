@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("openmm")
 pytest.importorskip("pdbfixer")
 from model.errors import RelaxError
-from model.relax.amber import RelaxSettings, _one_line, relax
+from model.relax.amber import RelaxSettings, _add_missing_atoms, _cpu_platform, _one_line, relax
 from model.relax.segments import read_segments
 
 SETTINGS = RelaxSettings(device="cpu", max_iterations=200)
@@ -74,6 +74,16 @@ def test_result_is_the_same_in_every_run(peptide: gemmi.Structure) -> None:
     assert first.energy_after == second.energy_after
     for one, other in zip(first.structure[0]["A"], second.structure[0]["A"], strict=True):
         assert [atom.pos.tolist() for atom in one] == [atom.pos.tolist() for atom in other]
+
+
+def test_many_missing_atoms_are_placed_the_same_in_every_run(peptide: gemmi.Structure) -> None:
+    for residue in peptide[0]["A"]:
+        for k in reversed(range(len(residue))):
+            if residue[k].name not in ("N", "CA", "C"):
+                del residue[k]
+    first, second = (read_segments(peptide)[0] for _ in range(2))
+    placed = [_add_missing_atoms(each, _cpu_platform(1))[0].positions for each in (first, second)]
+    assert placed[0] == placed[1]
 
 
 def test_clash_is_resolved_by_releasing_the_residues(peptide: gemmi.Structure) -> None:

@@ -8,7 +8,7 @@ import pytest
 from features.templates.library.structure_files import entry_ids, read_chains
 from msa.base.errors import InputError
 from msa.io.structure_chains import FORCE_FIELD_NAMES
-from msa.io.structures import read_structure
+from msa.io.structures import keep_one_conformer, read_structure
 
 CASES = Path(__file__).parent / "structures"
 REFERENCE = (CASES / "ref.pdb").read_text()
@@ -107,6 +107,67 @@ def test_missing_column_of_atoms_is_named(tmp_path: Path, tag: str) -> None:
         read_structure(path)
 
 
+def test_alternative_locations_in_mmcif_without_entities_are_of_one_molecule(tmp_path: Path) -> None:
+    path = tmp_path / "x.cif"
+    write_atoms_alone("ref", path)
+    lines = path.read_text().splitlines()
+    rows = [line.replace(" . ", " A ", 1) for line in lines if " 1860" in line]
+    k = lines.index(next(line for line in lines if " 1860" in line))
+    other = [row.replace(" A ", " B ", 1) for row in rows]
+    lines[k : k + len(rows)] = [row for pair in zip(rows, other, strict=True) for row in pair]
+    path.write_text("\n".join(lines) + "\n")
+    (chain,) = read_chains(path)
+    assert chain.sequence == SEQUENCE and chain.resolved == len(SEQUENCE)
+    assert not read_structure(path).remarks
+
+
+@pytest.mark.parametrize("coordinates", ["*" * 24, " " * 24, "   1.000   2.000"])
+def test_atoms_of_pdb_files_without_coordinates_are_named(tmp_path: Path, coordinates: str) -> None:
+    lines = REFERENCE.splitlines(keepends=True)
+    k = next(k for k, line in enumerate(lines) if line.startswith("ATOM")) + 5
+    lines[k] = lines[k][:30] + coordinates + (lines[k][54:] if len(coordinates) == 24 else "\n")
+    path = tmp_path / "x.pdb"
+    path.write_text("".join(lines))
+    with pytest.raises(InputError, match=rf"x\.pdb:{k + 1}: an atom without numbers in columns 31 to 54"):
+        read_structure(path)
+
+
+def test_atoms_after_end_are_counted(tmp_path: Path) -> None:
+    lines = [line + "\n" for line in REFERENCE.splitlines() if line.startswith("ATOM")]
+    path = tmp_path / "x.pdb"
+    path.write_text("".join([*lines, "END\n", *lines[:7], "END\n"]))
+    assert f"left out: 7 atoms after END in line {len(lines) + 1}" in read_structure(path).remarks
+    path.write_text("".join(["MODEL        1\n", *lines, "ENDMDL\n", "END   \n"]))
+    assert not read_structure(path).remarks
+
+
+def test_chains_after_the_hundred_thousandth_atom_are_read(tmp_path: Path) -> None:
+    lines = [line for line in REFERENCE.splitlines() if line.startswith("ATOM")]
+    others = [f"ATOM {100_000 + k}{line[11:21]}B{line[22:]}" for k, line in enumerate(lines)]
+    path = tmp_path / "x.pdb"
+    path.write_text("\n".join([*lines, *others, "END\n"]))
+    assert [chain.sequence for chain in read_chains(path)] == [SEQUENCE, SEQUENCE]
+
+
+def test_one_location_of_each_atom_and_molecules_of_the_same_number_are_kept(tmp_path: Path) -> None:
+    def atom(
+        name: str, residue: str, number: int, x: float, occupancy: float = 1.0, kind: str = "ATOM"
+    ) -> str:
+        return (
+            f"{kind:6s}    1  {name:3s}{residue:>4s} A{number:4d}    {x:8.3f}{0:8.3f}{0:8.3f}{occupancy:6.2f}"
+            f"{10:6.2f}           C\n"
+        )
+
+    path = tmp_path / "x.pdb"
+    lines = [atom("CA", "GLY", 1, 0), atom("CA", "ASER", 2, 3.8, 0.4), atom("CA", "BSER", 2, 3.9, 0.6)]
+    lines += [atom("CA", "ATHR", 3, 7.6, 0.5), atom("CA", "BVAL", 3, 7.7, 0.5)]
+    path.write_text("".join([*lines, "TER\n", atom("C1", "LIG", 1, 20, kind="HETATM")]))
+    structure = read_structure(path).structure
+    keep_one_conformer(structure)
+    found = [(residue.name, atom.pos.x) for residue in structure[0]["A"] for atom in residue]
+    assert found == [("GLY", 0), ("SER", 3.9), ("THR", 7.6), ("LIG", 20)]
+
+
 def test_polymers_of_an_mmcif_file_with_one_chain_id_are_told_apart(tmp_path: Path) -> None:
     document = read_structure(CASES / "two_proteins_sameid.pdb").structure.make_mmcif_document()
     for row in document[0].find("_atom_site.", ["auth_asym_id"]):
@@ -114,6 +175,32 @@ def test_polymers_of_an_mmcif_file_with_one_chain_id_are_told_apart(tmp_path: Pa
     document.write_file(str(tmp_path / "x.cif"))
     assert [chain.id for chain in read_chains(tmp_path / "x.cif")] == ["x_A", "x_B"]
     assert "another molecule under chain id A is chain B" in read_structure(tmp_path / "x.cif").remarks
+
+
+@pytest.mark.parametrize(("chain", "has_ter"), [(" ", True), ("A", True), ("A", False)])
+def test_nucleic_acids_without_chain_ids_are_chains_of_their_own(
+    root: Path, tmp_path: Path, chain: str, has_ter: bool
+) -> None:
+    structure = gemmi.read_structure(str(root / "tests/features/templates/data/1lcd.cif.gz"))
+    structure.setup_entities()
+    strands = [structure[0][name].get_polymer() for name in "ABC"]
+    sequence = strands[0].make_one_letter_sequence()
+    lines = []
+    for number, residue in enumerate((residue for strand in strands for residue in strand), 1):
+        if has_ter and number in (52, 63):
+            lines.append("TER\n")
+        for atom in residue:
+            lines.append(
+                f"ATOM  {1:5d} {atom.padded_name():4s} {residue.name:>3s} {chain}{number:4d}    "
+                f"{atom.pos.x:8.3f}{atom.pos.y:8.3f}{atom.pos.z:8.3f}{1:6.2f}{9:6.2f}          "
+                f"{atom.element.name.upper():>2s}\n"
+            )
+    path = tmp_path / "x.pdb"
+    path.write_text("".join(lines))
+    (template,) = read_chains(path)
+    assert (template.id, template.sequence) == ("x_A", sequence)
+    counts = [len(chain.get_polymer()) for chain in read_structure(path).structure[0]]
+    assert counts == ([51, 11, 11] if has_ter else [51, 22])
 
 
 def test_files_of_one_name_have_distinct_entries() -> None:
