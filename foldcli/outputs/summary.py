@@ -75,11 +75,10 @@ class RunSummary:
         return order_models([finished_models(files) for files in finished])
 
     def write(self, failed: Sequence[str]) -> None:
-        """Write summary.tsv, or remove that of an earlier run if no target is finished."""
-        if models := self.models(failed):
-            write_table(self._path, models)
-        else:
-            self._path.unlink(missing_ok=True)
+        """Write summary.tsv, unless no target is finished."""
+        if not (models := self.models(failed)):
+            return
+        write_table(self._path, models)
         write_screen_table(self._path.with_name(self._path.name.replace("summary", "screen", 1)), models)
 
     def log(self, failed: Sequence[str], failures_path: Path) -> None:

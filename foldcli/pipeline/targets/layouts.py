@@ -42,7 +42,10 @@ class Layout:
     methods_folder = ""
 
     def begin_run(self, run: RunDescription) -> None:
-        """Write the files of a run: methods.txt, with a paragraph for each family, and cite.bibtex."""
+        """Write the files of a run that exist from its beginning."""
+
+    def write_methods(self, run: RunDescription) -> None:
+        """Write methods.txt, with a paragraph for each family, and cite.bibtex."""
         output, predict = run.output, run.predict
         networks: dict[str, list[Source]] = {}
         for source in run.sources:
@@ -111,9 +114,9 @@ class ColabFoldLayout(Layout):
     methods_folder = "foldcli"
 
     def begin_run(self, run: RunDescription) -> None:
-        """Write the files of all layouts and config.json, and append the run's messages to log.txt."""
-        super().begin_run(run)
+        """Write config.json, and append the run's messages to log.txt."""
         folder = run.output.folder
+        folder.mkdir(parents=True, exist_ok=True)
         write_json(folder / "config.json", _config(run), indent=4)
         # appended, because runs of other shards may write to the same file
         handler = logging.FileHandler(folder / "log.txt", mode="a", encoding="utf-8")

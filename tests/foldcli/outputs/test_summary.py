@@ -170,12 +170,3 @@ def test_file_has_a_line_per_model_of_the_targets_that_did_not_fail(tmp_path: Pa
     ]
     assert values[0]["structure"] == "a/a_unrelaxed_rank_001_m_1.pdb" and values[0]["untrained"] == "no"
     assert summary.models(["refused"])[1]["ptm"] is None
-
-
-def test_a_run_without_finished_targets_keeps_no_table_of_an_earlier_run(tmp_path: Path) -> None:
-    finish(tmp_path, "refused")
-    summary = RunSummary(tmp_path, "default", Shard(), ["refused"])
-    summary.write([])
-    assert (tmp_path / "summary.tsv").is_file()
-    summary.write(["refused"])
-    assert not (tmp_path / "summary.tsv").exists()

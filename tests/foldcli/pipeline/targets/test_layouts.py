@@ -55,6 +55,7 @@ def model(tag: str, plddt: float, **values: Any) -> ModelResult:
 def test_other_layouts_write_the_methods_only(name: LayoutName, tmp_path: Path) -> None:
     layout, out = layout_of(name), tmp_path / "out"
     layout.begin_run(description(out, MONOMER))
+    layout.write_methods(description(out, MONOMER))
     assert sorted(path.name for path in out.iterdir()) == ["cite.bibtex", "methods.txt"]
     text = (out / "methods.txt").read_text()
     assert "model alphafold2_ptm_model_4, alphafold2_ptm_model_2" in text and "db of 9 sequences" in text
@@ -67,7 +68,7 @@ def test_other_layouts_write_the_methods_only(name: LayoutName, tmp_path: Path) 
 
 
 def test_the_methods_have_a_paragraph_and_a_paper_for_each_family(tmp_path: Path) -> None:
-    layout_of("default").begin_run(description(tmp_path, (*MONOMER, *MULTIMER)))
+    layout_of("default").write_methods(description(tmp_path, (*MONOMER, *MULTIMER)))
     chains, complexes = (tmp_path / "methods.txt").read_text().split("\n\n")
     assert "model alphafold2_ptm_model_4, alphafold2_ptm_model_2, with at most 3 recycles" in chains
     assert "Models were ranked by plddt." in chains
@@ -78,7 +79,7 @@ def test_the_methods_have_a_paragraph_and_a_paper_for_each_family(tmp_path: Path
 
 
 def test_the_methods_of_copies_of_templates_have_no_network(tmp_path: Path) -> None:
-    layout_of("default").begin_run(description(tmp_path, (TEMPLATE_COPY,)))
+    layout_of("default").write_methods(description(tmp_path, (TEMPLATE_COPY,)))
     text = (tmp_path / "methods.txt").read_text()
     assert text.startswith(f"Structures were copied from templates with foldcli {VERSION}, without a net")
     assert "predicted" not in text and "ranked" not in text and "db of 9 sequences" in text
@@ -100,6 +101,7 @@ def test_colabfolds_config_has_the_values_of_the_run(tmp_path: Path) -> None:
         "recompile_padding": 0, "commit": None, "use_dropout": True, "use_cluster_profile": True,
         "use_fuse": True, "use_bfloat16": True, "version": f"foldcli {VERSION}",
     }  # fmt: skip
+    COLABFOLD.write_methods(run)
     assert (tmp_path / "foldcli/methods.txt").is_file() and (tmp_path / "cite.bibtex").is_file()
 
 
