@@ -45,17 +45,23 @@ class HomologyModel:
     """A model copied from a template.
 
     Args:
+        hits: the query and the template.
         aatype: int64 [residues], residue types of the query.
         positions: float32 [residues, 37, 3], Å; 0 for absent atoms.
         mask: bool [residues, 37], atoms of the model; residues that are left out have none.
         expected_lddt: float32 [residues], expected lDDT-CA from 0 to 100; 0 for residues that are left out.
     """
 
-    template: TemplateCandidate
+    hits: TemplateHits
     aatype: np.ndarray = field(repr=False)
     positions: np.ndarray = field(repr=False)
     mask: np.ndarray = field(repr=False)
     expected_lddt: np.ndarray = field(repr=False)
+
+    @property
+    def template(self) -> TemplateCandidate:
+        """The template."""
+        return self.hits.templates[0]
 
     @property
     def modelled(self) -> np.ndarray:
@@ -98,7 +104,8 @@ def copy_template(query: str, candidate: TemplateCandidate, chain: TemplateChain
     for start, end in loops:
         expected[start:end] = _LOOP_LDDT
     expected = (100 * expected.clip(max=1) * mask[:, CA]).astype(np.float32)
-    return HomologyModel(candidate, encode_query(query), positions, mask, expected)
+    hits = TemplateHits(query, [candidate], [chain])
+    return HomologyModel(hits, encode_query(query), positions, mask, expected)
 
 
 def _copy_atoms(

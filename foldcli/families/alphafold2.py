@@ -408,6 +408,7 @@ class Multimer(AlphaFold2Family):
     """AlphaFold-Multimer's networks; `AlphaFold2` finds their parameters."""
 
     name: ClassVar[str] = "multimer"
+    paper: ClassVar[str] = "Evans2021"
     rank_score: ClassVar[str] = "multimer"
     pairs_chains: ClassVar[bool] = True
 

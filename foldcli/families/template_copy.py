@@ -16,6 +16,7 @@ from foldcli.families.reporting import PlanHeading
 from foldcli.families.settings import AlphaFold2Settings, Job, NetworkOptions
 from foldcli.inputs.targets import is_complex
 from foldcli.outputs.model_files import ModelOrigin
+from foldcli.outputs.templates import used_templates
 from foldcli.params.parameters import TEMPLATE, TEMPLATE_COPY, ParameterSource
 from model.prediction import Prediction
 from model.structure import protein_structure
@@ -26,6 +27,7 @@ class TemplateCopy(AlignmentFamily[HomologyModel]):
     """Copies of the best template of a single chain."""
 
     name: ClassVar[str] = "template"
+    paper: ClassVar[str] = ""
     stage: ClassVar[str] = "copy"
     has_network: ClassVar[bool] = False
     unshared: ClassVar[str | None] = "--params template runs no network that several processes could share."
@@ -94,8 +96,9 @@ class TemplateCopy(AlignmentFamily[HomologyModel]):
     def origin(
         self, name: str, job: Job, sample: HomologyModel, model: Prediction, settings: AlphaFold2Settings
     ) -> ModelOrigin:
-        """Return the template in words; see `Family.origin`."""
-        return ModelOrigin(name, "no network", False, copied_from=sample.origin)
+        """Return the template that was copied; see `Family.origin`."""
+        used = used_templates("A", sample.hits)
+        return ModelOrigin(name, "no network", False, copied_from=sample.origin, templates=used)
 
     def describe_device(self, settings: AlphaFold2Settings, memory: DeviceMemory) -> str:
         """Return a description of the device."""

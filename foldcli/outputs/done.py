@@ -1,6 +1,7 @@
 """NAME.done.json, the record of a finished target, and NAME.result.zip, all of its files."""
 
 import json
+import os
 import platform
 import zipfile
 from collections.abc import Mapping
@@ -19,6 +20,8 @@ from msa.base.atomic import atomic_write
 from msa.base.json_files import read_json, to_record
 
 FORMAT = 2
+# endings of files that name structures of the target by relative paths
+_WITH_PATHS = (".cxc", ".pml", ".html")
 
 
 @dataclass(frozen=True)
@@ -179,6 +182,12 @@ def write_archive(files: TargetFiles, done: str) -> None:
         atomic_write(files.path("archive"), "wb") as stream,
         zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive,
     ):
+        prefix = os.path.relpath(files.structures_folder, files.folder)
         for path in files.files_to_archive():
-            archive.write(path, path.name)
+            if prefix != "." and path.suffix in _WITH_PATHS:
+                # the archive has all files in one folder
+                text = path.read_text("utf-8").replace(f"{prefix}/{files.name}", files.name)
+                archive.writestr(path.name, text, zipfile.ZIP_DEFLATED)
+            else:
+                archive.write(path, path.name)
         archive.writestr(files.path("done").name, done)

@@ -212,7 +212,9 @@ def write_table(path: Path, models: Sequence[dict[str, Any]]) -> None:
 
 
 def write_screen_table(path: Path, models: Sequence[dict[str, Any]]) -> None:
-    """Write the requested complexes of a screen with their scores and p-values, unless it has no background.
+    """Write the requested complexes of a screen with their scores and p-values.
+
+    Without a background there is no table, and that of an earlier run is removed.
 
     A p-value is (1 + b) / (1 + n), if b of n pairs of the background have at least this score (Phipson and
     Smyth, Stat. Appl. Genet. Mol. Biol. 9, 39, 2010).
@@ -225,6 +227,7 @@ def write_screen_table(path: Path, models: Sequence[dict[str, Any]]) -> None:
     background = [model for model in best if model["target"].startswith(BACKGROUND_PREFIX)]
     requested = [model for model in best if not model["target"].startswith(BACKGROUND_PREFIX)]
     if not background or not requested:
+        path.unlink(missing_ok=True)
         return
     chance = {
         name: sorted(model[name] for model in background if model.get(name) is not None)

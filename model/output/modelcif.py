@@ -91,9 +91,11 @@ def add_protocol(
     targets = [(number, number + 1, "designed") for number in range(1, len(structure.entities) + 1)]
     add(block, "_ma_target_entity", "entity_id data_id origin", targets)
     columns = "ordinal_id protocol_id step_id method_type step_name details software_group_id"
-    step = (1, 1, 1, "modeling", "prediction of the structure", description, 1, 1, 2)
+    is_copy = provenance.copied_from is not None
+    name = "copy of the template" if is_copy else "prediction of the structure"
+    step = (1, 1, 1, "modeling", name, description, 1, 1, 2)
     add(block, "_ma_protocol_step", f"{columns} input_data_group_id output_data_group_id", [step])
-    kind = "Ab initio model" if provenance.copied_from is None else "Homology model"
+    kind = "Homology model" if is_copy else "Ab initio model"
     model = (1, provenance.title, 1, kind, None)
     columns = "ordinal_id model_name data_id model_type model_type_other_details"
     add(block, "_ma_model_list", columns, [model])

@@ -148,6 +148,8 @@ def _make_atom(tables: Structure, index: int, position: np.ndarray, plddt: float
 
 def _add_bonds(structure: gemmi.Structure, tables: Structure) -> None:
     """Add the bonds for CONECT records: those of ligands, and those between residues but in a sequence."""
+    # as in the file, where the TER records take numbers too
+    structure.assign_serial_numbers(numbered_ter=True)
     serials = [atom.serial for chain in structure[0] for residue in chain for atom in residue]
     ligand = ~tables.chain_is_polymer[tables.atom_chain]
     listed = ligand[tables.bonds[:, :2]].any(axis=1) | tables.is_link

@@ -76,7 +76,8 @@ def run_targets(
         output, predictor.settings, predictor.sources, len(named_inputs), settings.templates is not None,
         DEFAULT_PAIRING if settings.search is None else settings.search.settings.pairing, settings.database,
     )  # fmt: skip
-    layout_of(output.layout).begin_run(run_files)
+    layout = layout_of(output.layout)
+    layout.begin_run(run_files)
     log_time_since_start("the run begins")
     logger.info("%s", settings.opening_line(len(named_inputs)))
     if (description := predictor.family.describe_network(predictor.sources[0])) is not None:
@@ -100,6 +101,9 @@ def run_targets(
         raise
     failed = _failed_names(failures)
     summary.write(failed)
+    if summary.models(failed):
+        # those of a run that failed as a whole would replace those of the results
+        layout.write_methods(run_files)
     if as_json:
         for model in summary.models(failed):
             print(json.dumps(model), flush=True)

@@ -10,7 +10,7 @@ from foldcli.families.registry import family_of
 from foldcli.families.settings import JobSettings, Source
 from foldcli.logs import logger
 from foldcli.outputs.layout import LayoutName, TargetFiles
-from foldcli.outputs.methods import RunMethods
+from foldcli.outputs.methods import RunMethods, bibtex
 from foldcli.outputs.model_files import ModelResult
 from foldcli.pipeline.targets.settings import OutputSettings
 from foldcli.version import VERSION
@@ -42,22 +42,33 @@ class Layout:
     methods_folder = ""
 
     def begin_run(self, run: RunDescription) -> None:
-        """Write the files of a run: methods.txt and cite.bibtex."""
-        output, predict, family = run.output, run.predict, family_of(run.sources[0])
-        methods = RunMethods(
-            networks=tuple(source.label for source in run.sources),
-            settings=family.own_settings(predict),
-            rank=family.rank_score if predict.rank == "auto" else predict.rank,
-            database=run.database,
-            templates=run.use_templates,
-            num_relax=output.relaxation.num_models,
-            network_paper=family.paper,
-        )
+        """Write the files of a run that exist from its beginning."""
+
+    def write_methods(self, run: RunDescription) -> None:
+        """Write methods.txt, with a paragraph for each family, and cite.bibtex."""
+        output, predict = run.output, run.predict
+        networks: dict[str, list[Source]] = {}
+        for source in run.sources:
+            networks.setdefault(source.family, []).append(source)
+        methods = [
+            RunMethods(
+                networks=tuple(source.label for source in sources),
+                settings=family.own_settings(predict),
+                rank=family.rank_score if predict.rank == "auto" else predict.rank,
+                database=run.database,
+                templates=run.use_templates,
+                num_relax=output.relaxation.num_models,
+                network_paper=family.paper,
+                has_network=family.has_network,
+            )
+            for sources in networks.values()
+            for family in (family_of(sources[0]),)
+        ]
         folder = output.folder / self.methods_folder
         folder.mkdir(parents=True, exist_ok=True)
         for path, text in (
-            (folder / "methods.txt", methods.paragraph()),
-            (output.folder / "cite.bibtex", methods.bibtex()),
+            (folder / "methods.txt", "\n".join(each.paragraph() for each in methods)),
+            (output.folder / "cite.bibtex", bibtex(methods)),
         ):
             with atomic_write(path) as stream:
                 stream.write(text)
@@ -103,9 +114,9 @@ class ColabFoldLayout(Layout):
     methods_folder = "foldcli"
 
     def begin_run(self, run: RunDescription) -> None:
-        """Write the files of all layouts and config.json, and append the run's messages to log.txt."""
-        super().begin_run(run)
+        """Write config.json, and append the run's messages to log.txt."""
         folder = run.output.folder
+        folder.mkdir(parents=True, exist_ok=True)
         write_json(folder / "config.json", _config(run), indent=4)
         # appended, because runs of other shards may write to the same file
         handler = logging.FileHandler(folder / "log.txt", mode="a", encoding="utf-8")

@@ -153,9 +153,11 @@ def test_finished_target_is_skipped_and_replaced_only_with_overwrite(
     assert "already done" in stderr
     assert times == before
 
+    methods = (finished.parent / "methods.txt").read_text()
     stderr, times, second = again("--num-recycle", "0", code=3)
     assert "holds 2 models made with other settings (predict.num_recycle 1, now 0)" in stderr
     assert times == before and second == first
+    assert (finished.parent / "methods.txt").read_text() == methods
 
     *_, second = again("--num-recycle", "0", "--overwrite")
     assert second["fingerprint"] != first["fingerprint"]

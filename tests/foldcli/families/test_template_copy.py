@@ -10,10 +10,14 @@ import numpy as np
 import pytest
 
 from features.chemistry.residues import CA
+from features.templates.candidates import TemplateCandidate, TemplateHits
+from features.templates.homology import copy_best_template
 from features.templates.library.structure_files import read_chains
 from foldcli.errors import OptionError, SomeTargetsFailed
+from foldcli.families.protocols import NetworkJob
 from foldcli.families.registry import check_parameters, find_family
-from foldcli.families.settings import AlphaFold2Settings
+from foldcli.families.settings import AlphaFold2Settings, Job
+from foldcli.families.template_copy import Copies
 from foldcli.inputs.alignment_targets import AlignmentTarget
 from foldcli.inputs.failures import Failures
 from foldcli.inputs.shard import Shard
@@ -28,6 +32,7 @@ from foldcli.pipeline.runs.state import RunSettings
 from foldcli.pipeline.targets.identity import TargetIdentities
 from foldcli.pipeline.targets.settings import FeatureSettings, OutputSettings, TemplateOptions
 from foldcli.report import ReportSettings
+from model.output.residues import format_mmcif
 
 ORIGIN = "PDB 1A7G_E, 98 % identity, 100 % of the residues"
 
@@ -101,6 +106,29 @@ def test_files_name_the_template_and_other_targets_continue(
         assert ORIGIN.split(",")[0] in re.sub(r"\nREMARK   6", "", text)
         assert "predicted" not in text.lower()
         assert UNTRAINED not in text
+
+
+def test_structures_name_the_copied_template_only(root: Path) -> None:
+    (chain,) = read_chains(root / "tests/features/templates/data/1a7g.cif.gz")
+    length = len(chain.sequence)
+    pairs = np.repeat(np.arange(length)[:, None], 2, axis=1)
+    candidates = [
+        TemplateCandidate(
+            0, name, "PDB", None, 1e-9, 1.0, 1, paired, 1, paired, pairs[:paired], paired / length
+        )
+        for name, paired in (("1abc_A", length // 2), ("1a7g_E", length))
+    ]
+    model = copy_best_template(TemplateHits(chain.sequence, candidates, [chain, chain]))
+    assert model is not None
+    family = find_family(TEMPLATE)
+    job, settings = Job(TEMPLATE_COPY, 0, "template_copy"), AlphaFold2Settings(num_recycles=0)
+    work = NetworkJob("q", job, model, settings, lambda done, total: None)
+    (prediction,) = Copies().start(work, NetworkMemory("cpu"))()
+    origin = family.origin("q", job, model, prediction, settings)
+    text = format_mmcif(prediction, origin.provenance, origin.templates)
+    block = gemmi.cif.read_string(text).sole_block()
+    assert list(block.find_values("_ma_template_ref_db_details.db_accession_code")) == ["1A7G"]
+    assert "'copy of the template'" in text and "prediction of" not in text
 
 
 @pytest.mark.slow

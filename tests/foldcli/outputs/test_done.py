@@ -1,15 +1,18 @@
 """Tests of done.json: what a later run reads from it, and damaged files."""
 
 import json
+import os
+import zipfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from foldcli.outputs.done import DoneRecord, FinishedTarget, StageCost, read_done_record
+from foldcli.outputs.done import DoneRecord, FinishedTarget, StageCost, read_done_record, write_archive
 from foldcli.outputs.facts import ExpectedAccuracy, Facts, NetworkFacts, SearchFacts
-from foldcli.outputs.layout import TargetFiles
+from foldcli.outputs.layout import LayoutName, TargetFiles
 from foldcli.outputs.model_files import ModelResult
+from foldcli.outputs.viewer_scripts import write_viewer_scripts
 
 RESULT = ModelResult("alphafold2_ptm_model_3_seed_000", 71.25, 0.5, 3, 1.5, "abc")
 RECORD = DoneRecord(
@@ -98,3 +101,25 @@ def test_files_that_do_not_exist_are_listed(path: Path, tmp_path: Path) -> None:
     assert finished.missing_files(files) == expected
     expected[0].touch()
     assert finished.missing_files(files) == expected[1:]
+
+
+@pytest.mark.parametrize("layout", ["default", "colabfold"])
+def test_scripts_and_pages_in_the_archive_find_the_structures_next_to_them(
+    layout: LayoutName, tmp_path: Path
+) -> None:
+    files = TargetFiles("q", tmp_path, layout)
+    structure = files.model_path("pdb", 1, RESULT.tag)
+    structure.parent.mkdir(parents=True, exist_ok=True)
+    structure.touch()
+    write_viewer_scripts(files, [RESULT])
+    written = files.path("chimerax").read_text()
+    way = os.path.relpath(structure, files.folder)
+    files.path("report").write_text(f'<a href="{way}"><script src="../viewer/a.js">')
+    write_archive(files, "{}")
+    with zipfile.ZipFile(files.path("archive")) as archive:
+        texts = {name: archive.read(name).decode() for name in archive.namelist()}
+    assert texts.keys() == {"q.cxc", "q.pml", "q.html", "q.done.json", structure.name}
+    assert texts["q.cxc"].startswith(f"open {structure.name}\n")
+    assert texts["q.pml"].startswith(f"load {structure.name},")
+    assert texts["q.html"] == f'<a href="{structure.name}"><script src="../viewer/a.js">'
+    assert files.path("chimerax").read_text() == written and f"open {way}\n" in written

@@ -6,7 +6,7 @@ from pathlib import Path
 from foldcli.families.all_atom import AllAtom
 from foldcli.families.settings import AllAtomSettings, AlphaFold2Settings
 from foldcli.outputs.layout import TargetFiles
-from foldcli.outputs.methods import RunMethods
+from foldcli.outputs.methods import RunMethods, bibtex
 from foldcli.outputs.model_files import ModelResult
 from foldcli.outputs.viewer_scripts import write_viewer_scripts
 
@@ -23,7 +23,7 @@ def test_the_paragraph_names_what_was_used_and_bibtex_its_papers() -> None:
         and "random seed 0 or those of a job's file." in text
     )
     assert "Alignments were given. Templates were not used. Models were ranked by plddt." in text
-    assert re.findall(r"@\w+{(\w+),", plain.bibtex()) == ["Jumper2021", "foldcli"]
+    assert re.findall(r"@\w+{(\w+),", bibtex([plain])) == ["Jumper2021", "foldcli"]
     settings = AlphaFold2Settings(
         num_seeds=4, random_seed=7, initial_guess=Path("x"), cyclic=("B",), msa_mask=0.15
     )
@@ -33,9 +33,10 @@ def test_the_paragraph_names_what_was_used_and_bibtex_its_papers() -> None:
         "Chain B was cyclic", "started from the positions",
     ):  # fmt: skip
         assert words in rich.paragraph()
-    names = re.findall(r"@\w+{(\w+),", rich.bibtex())
+    names = re.findall(r"@\w+{(\w+),", bibtex([rich]))
     assert names == ["Jumper2021", "Altschul1997", "Bennett2023", "Kalakoti2025", "Rettie2025", "foldcli"]
-    for text in (plain.bibtex(), rich.bibtex()):
+    assert bibtex([plain, rich]) == bibtex([rich])
+    for text in (bibtex([plain]), bibtex([rich])):
         assert text.count("{") == text.count("}")
 
 

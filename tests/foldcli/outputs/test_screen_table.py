@@ -26,5 +26,6 @@ def test_p_values_count_the_pairs_of_the_background_with_at_least_the_score(tmp_
 
 
 def test_screens_without_background_have_no_table(tmp_path: Path) -> None:
+    (tmp_path / "screen.tsv").write_text("of an earlier screen")
     write_screen_table(tmp_path / "screen.tsv", [model("a", 0.9)])
     assert not list(tmp_path.iterdir())

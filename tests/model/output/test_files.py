@@ -151,6 +151,16 @@ def test_pdb_holds_the_same_atoms_with_bonds_of_ligands(prediction: Prediction) 
     ligand = ~tables.chain_is_polymer[tables.atom_chain]
     # each bond from both ends, double bonds twice
     assert partners == 2 * tables.bonds[ligand[tables.bonds[:, 0]], 2].sum()
+    # by the numbers in the file, which the TER records shift
+    records = [line for line in text.splitlines() if line.startswith(("ATOM", "HETATM"))]
+    index = {line[6:11]: number for number, line in enumerate(records)}
+    bonds = {
+        (index[line[6:11]], index[line[start : start + 5]])
+        for line in lines
+        for start in range(11, len(line.rstrip()), 5)
+    }
+    expected = tables.bonds[ligand[tables.bonds[:, 0]], :2]
+    assert bonds == {(a, b) for bond in expected.tolist() for a, b in (bond, bond[::-1])}
 
 
 @pytest.mark.parametrize(

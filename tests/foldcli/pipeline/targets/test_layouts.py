@@ -14,7 +14,7 @@ from foldcli.inputs.shard import Shard
 from foldcli.logs import logger
 from foldcli.outputs.layout import LayoutName, TargetFiles
 from foldcli.outputs.model_files import ModelResult
-from foldcli.params.parameters import ParameterSource
+from foldcli.params.parameters import TEMPLATE_COPY, ParameterSource
 from foldcli.pipeline.targets.layouts import RunDescription, layout_of
 from foldcli.pipeline.targets.settings import OutputSettings, RelaxOptions
 from foldcli.report import ReportSettings
@@ -55,6 +55,7 @@ def model(tag: str, plddt: float, **values: Any) -> ModelResult:
 def test_other_layouts_write_the_methods_only(name: LayoutName, tmp_path: Path) -> None:
     layout, out = layout_of(name), tmp_path / "out"
     layout.begin_run(description(out, MONOMER))
+    layout.write_methods(description(out, MONOMER))
     assert sorted(path.name for path in out.iterdir()) == ["cite.bibtex", "methods.txt"]
     text = (out / "methods.txt").read_text()
     assert "model alphafold2_ptm_model_4, alphafold2_ptm_model_2" in text and "db of 9 sequences" in text
@@ -64,6 +65,25 @@ def test_other_layouts_write_the_methods_only(name: LayoutName, tmp_path: Path) 
     layout.finish_target(files, [model("a", 50.0)])
     layout.stage_alignment(files, b">q\nMKV\n", 3)
     assert layout.first_line(3) == "" and len(list(out.iterdir())) == 2
+
+
+def test_the_methods_have_a_paragraph_and_a_paper_for_each_family(tmp_path: Path) -> None:
+    layout_of("default").write_methods(description(tmp_path, (*MONOMER, *MULTIMER)))
+    chains, complexes = (tmp_path / "methods.txt").read_text().split("\n\n")
+    assert "model alphafold2_ptm_model_4, alphafold2_ptm_model_2, with at most 3 recycles" in chains
+    assert "Models were ranked by plddt." in chains
+    assert "model alphafold2_multimer_v3_model_1, with at most 20 recycles" in complexes
+    assert "Models were ranked by 0.8 ipTM + 0.2 pTM." in complexes
+    cited = (tmp_path / "cite.bibtex").read_text()
+    assert "{Jumper2021," in cited and "{Evans2021," in cited and cited.count("{Altschul1997,") == 1
+
+
+def test_the_methods_of_copies_of_templates_have_no_network(tmp_path: Path) -> None:
+    layout_of("default").write_methods(description(tmp_path, (TEMPLATE_COPY,)))
+    text = (tmp_path / "methods.txt").read_text()
+    assert text.startswith(f"Structures were copied from templates with foldcli {VERSION}, without a net")
+    assert "predicted" not in text and "ranked" not in text and "db of 9 sequences" in text
+    assert "{Jumper2021," not in (tmp_path / "cite.bibtex").read_text()
 
 
 def test_colabfolds_config_has_the_values_of_the_run(tmp_path: Path) -> None:
@@ -81,6 +101,7 @@ def test_colabfolds_config_has_the_values_of_the_run(tmp_path: Path) -> None:
         "recompile_padding": 0, "commit": None, "use_dropout": True, "use_cluster_profile": True,
         "use_fuse": True, "use_bfloat16": True, "version": f"foldcli {VERSION}",
     }  # fmt: skip
+    COLABFOLD.write_methods(run)
     assert (tmp_path / "foldcli/methods.txt").is_file() and (tmp_path / "cite.bibtex").is_file()
 
 
