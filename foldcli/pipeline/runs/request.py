@@ -64,8 +64,6 @@ class PredictionRequest:
         family.check_options(values)
         if "rank_timeout" in given and network.gpus_per_target == 1:
             raise OptionError("--rank-timeout needs --gpus-per-target")
-        if network.max_memory is not None and network.device == "cpu":
-            raise OptionError("--max-memory limits the memory of GPUs: it does not apply with --device cpu")
         return cls(
             search=search,
             network=network,

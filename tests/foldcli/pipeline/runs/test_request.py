@@ -188,8 +188,6 @@ PREDICT = ["predict", "a.a3m", "-o", "o"]
          "--min-coverage is for searches, which need a database: give one with --db"),
         ([*PREDICT, "--use-gpu-relax"], "--use-gpu-relax needs --num-relax or --amber"),
         ([*PREDICT, "--rank-timeout", "9"], "--rank-timeout needs --gpus-per-target"),
-        ([*PREDICT, "--device", "cpu", "--max-memory", "9G"],
-         "--max-memory limits the memory of GPUs: it does not apply with --device cpu"),
         ([*PREDICT, "--params", "compact", "--models", "3"],
          "--models: there is one network in the folder of --params"),
         (["report", ".", "--tables-only", "--reference", "."],
