@@ -108,7 +108,7 @@ class AllAtom(
         "dropout",
     })  # fmt: skip
     writer: ClassVar[ModelWriter] = ALL_ATOM_MODELS
-    paper: ClassVar[str] = "Abramson2024"
+    papers: ClassVar[tuple[str, ...]] = ("Abramson2024",)
     fetchable: ClassVar[Mapping[str, str]] = MappingProxyType(
         {OPENFOLD3: "an all-atom network: proteins, nucleic acids, ligands; also openfold3_p2"}
     )

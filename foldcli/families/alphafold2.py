@@ -114,7 +114,7 @@ class AlignmentFamily(
 ):
     """A family whose targets are chains and complexes of proteins: queries, alignments, cache entries."""
 
-    paper: ClassVar[str] = "Jumper2021"
+    papers: ClassVar[tuple[str, ...]] = ("Jumper2021",)
     own_options: ClassVar[frozenset[str]] = frozenset({"num_relax", "amber", "use_gpu_relax"})
 
     def read_queries(self, sources: QuerySources, failures: "Failures") -> list[tuple[str, TargetInput]]:
@@ -408,7 +408,7 @@ class Multimer(AlphaFold2Family):
     """AlphaFold-Multimer's networks; `AlphaFold2` finds their parameters."""
 
     name: ClassVar[str] = "multimer"
-    paper: ClassVar[str] = "Evans2021"
+    papers: ClassVar[tuple[str, ...]] = ("Jumper2021", "Evans2021")
     rank_score: ClassVar[str] = "multimer"
     pairs_chains: ClassVar[bool] = True
 

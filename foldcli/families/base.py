@@ -72,7 +72,7 @@ class Family(
         samples_elsewhere: whether `sample` calls its argument `draw`, for which a run with GPUs starts
             processes.
         size_unit: what `size` counts; the name of its column in plans.
-        paper: key of the network's paper in `foldcli/outputs/papers.bib`; empty without.
+        papers: keys of the network's papers in `foldcli/outputs/papers.bib`.
         rank_score: the score that --rank auto means.
         prepares_jobs: whether `cache-features` stores the inputs of its jobs (`prepare`); it stores
             AlphaFold2's features of alignments for other families.
@@ -88,7 +88,7 @@ class Family(
     unshared: ClassVar[str | None] = "--gpus-per-target: this network predicts each target on one device."
     samples_elsewhere: ClassVar[bool] = False
     size_unit: ClassVar[str] = "residues"
-    paper: ClassVar[str] = ""
+    papers: ClassVar[tuple[str, ...]] = ()
     rank_score: ClassVar[str] = "plddt"
     prepares_jobs: ClassVar[bool] = False
     pairs_chains: ClassVar[bool] = False

@@ -27,7 +27,7 @@ class TemplateCopy(AlignmentFamily[HomologyModel]):
     """Copies of the best template of a single chain."""
 
     name: ClassVar[str] = "template"
-    paper: ClassVar[str] = ""
+    papers: ClassVar[tuple[str, ...]] = ()
     stage: ClassVar[str] = "copy"
     has_network: ClassVar[bool] = False
     unshared: ClassVar[str | None] = "--params template runs no network that several processes could share."

@@ -33,7 +33,7 @@ class RunMethods:
         database: the searched database in words; None without a search.
         templates: whether templates are searched for.
         num_relax: number of models that are relaxed with OpenMM.
-        network_paper: key in papers.bib of the network's paper; empty without.
+        network_papers: keys in papers.bib of the network's papers.
         has_network: False if structures are copies of templates.
     """
 
@@ -43,7 +43,7 @@ class RunMethods:
     database: str | None
     templates: bool
     num_relax: int
-    network_paper: str
+    network_papers: tuple[str, ...]
     has_network: bool = True
 
     def paragraph(self) -> str:
@@ -95,7 +95,7 @@ class RunMethods:
             for name in ("initial_guess", "msa_mask", "msa_cluster", "cyclic")
             if getattr(self.settings, name, None)
         ]
-        return [self.network_paper, *(_PAPERS[name] for name in names)]
+        return [*self.network_papers, *(_PAPERS[name] for name in names)]
 
 
 def bibtex(methods: Sequence[RunMethods]) -> str:
@@ -104,5 +104,5 @@ def bibtex(methods: Sequence[RunMethods]) -> str:
     papers = {}
     for entry in text.split("\n\n"):
         papers[entry.partition("{")[2].partition(",")[0]] = f"{entry.rstrip()}\n"
-    cited = dict.fromkeys(key for each in methods for key in each.papers() if key)
+    cited = dict.fromkeys(key for each in methods for key in each.papers())
     return "\n".join([*(papers[key] for key in cited), _FOLDCLI])

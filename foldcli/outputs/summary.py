@@ -26,6 +26,7 @@ NUM_BEST, NUM_WORST = 8, 5
 MAX_FAILED = 5
 MAX_NAME_WIDTH = 32
 # scores of the best model in the table of a screen, of which larger ones are better
+_SCREEN_COLUMNS = ("target", "rank", "background")
 _SCREEN_SCORES = ("ranking_confidence", "ipsae", "pdockq2", "ilis")
 # errors of a done.json that is missing, or that a version with another format wrote
 _UNREADABLE = (OSError, ValueError, LookupError, TypeError)
@@ -214,7 +215,7 @@ def write_table(path: Path, models: Sequence[dict[str, Any]]) -> None:
 def write_screen_table(path: Path, models: Sequence[dict[str, Any]]) -> None:
     """Write the requested complexes of a screen with their scores and p-values.
 
-    Without a background there is no table, and that of an earlier run is removed.
+    Without a background there is no table, and that of an earlier screen is removed.
 
     A p-value is (1 + b) / (1 + n), if b of n pairs of the background have at least this score (Phipson and
     Smyth, Stat. Appl. Genet. Mol. Biol. 9, 39, 2010).
@@ -227,7 +228,8 @@ def write_screen_table(path: Path, models: Sequence[dict[str, Any]]) -> None:
     background = [model for model in best if model["target"].startswith(BACKGROUND_PREFIX)]
     requested = [model for model in best if not model["target"].startswith(BACKGROUND_PREFIX)]
     if not background or not requested:
-        path.unlink(missing_ok=True)
+        if _is_screen_table(path):
+            path.unlink()
         return
     chance = {
         name: sorted(model[name] for model in background if model.get(name) is not None)
@@ -235,13 +237,21 @@ def write_screen_table(path: Path, models: Sequence[dict[str, Any]]) -> None:
     }
     columns = [column for name in _SCREEN_SCORES for column in (name, f"{name}_p")]
     with atomic_write(path) as stream:
-        stream.write("\t".join(("target", "rank", "background", *columns)) + "\n")
+        stream.write("\t".join((*_SCREEN_COLUMNS, *columns)) + "\n")
         for rank, model in enumerate(requested, 1):
             cells = [model["target"], str(rank), str(len(background))]
             for name in _SCREEN_SCORES:
                 value = model.get(name)
                 cells += ["", ""] if value is None else [str(value), f"{_p_value(value, chance[name]):.3g}"]
             stream.write("\t".join(cells) + "\n")
+
+
+def _is_screen_table(path: Path) -> bool:
+    """Return True if a file exists and is a table of a screen, and not one of the user's."""
+    if not path.is_file():
+        return False
+    with path.open(encoding="utf-8", errors="replace") as stream:
+        return stream.readline().split("\t")[: len(_SCREEN_COLUMNS)] == list(_SCREEN_COLUMNS)
 
 
 def _p_value(score: float, chance: Sequence[float]) -> float:

@@ -15,6 +15,7 @@ FORCE_FIELD_NAMES = {
 }  # fmt: skip
 _MAX_BOND = 2.5  # Å, between C and N of bonded residues
 _MAX_STEP = 4.0  # Å, between CA atoms of neighbouring residues
+_MAX_NUCLEOTIDE_STEP = 7.5  # Å, between P or C1' atoms of neighbouring nucleotides
 _LETTERS = string.ascii_uppercase + string.ascii_lowercase + string.digits
 
 
@@ -31,6 +32,8 @@ def name_molecules(text: str) -> tuple[str, dict[str, tuple[str, str]]]:
     used = {line[20:22].strip() for line in lines if line.startswith(("ATOM", "HETATM"))}
     molecules = _Molecules(used)
     for k, line in enumerate(lines):
+        if line[:4].rstrip() == "END":
+            break
         if line.startswith(("MODEL ", "ENDMDL")):
             molecules.begin_model()
         if line.startswith("TER"):
@@ -244,7 +247,8 @@ def _divide(
     ]
     if nucleotides:
         protein = [residue for residue in protein if residue.het_flag != "H"]
-    if all(residue.het_flag == "H" for residue in nucleotides):  # ligands
+    is_bonded = any(map(_is_next, nucleotides, nucleotides[1:]))
+    if not is_bonded and all(residue.het_flag == "H" for residue in nucleotides):  # ligands
         nucleotides = []
     kept = {(str(residue.seqid), residue.name) for residue in (*protein, *nucleotides)}
     others = [residue for residue in residues if (str(residue.seqid), residue.name) not in kept]
@@ -280,8 +284,11 @@ def _continues(residue: gemmi.Residue, following: gemmi.Residue) -> bool:
     """Return True if a piece continues a chain: bonded, or after a gap that its missing residues can span."""
     if _is_next(residue, following):
         return True
-    a, b = residue.find_atom("CA", "*"), following.find_atom("CA", "*")
-    if a is None or b is None or residue.seqid.num is None or following.seqid.num is None:
+    if residue.seqid.num is None or following.seqid.num is None:
         return False
     step = following.seqid.num - residue.seqid.num
-    return step > 1 and bool(a.pos.dist(b.pos) <= _MAX_STEP * step)
+    for name, limit in (("CA", _MAX_STEP), ("P", _MAX_NUCLEOTIDE_STEP), ("C1'", _MAX_NUCLEOTIDE_STEP)):
+        a, b = residue.find_atom(name, "*"), following.find_atom(name, "*")
+        if a is not None and b is not None:
+            return step > 1 and bool(a.pos.dist(b.pos) <= limit * step)
+    return False

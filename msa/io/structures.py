@@ -4,6 +4,7 @@ It names the chains, ends them where a molecule ends, and gives residues the nam
 where they are one of these under another name. What it changes is listed in `StructureFile.remarks`.
 """
 
+import math
 import os
 import re
 from collections.abc import Iterable
@@ -189,10 +190,11 @@ def _check_atoms(text: str, path: str | os.PathLike[str]) -> list[str]:
             num_after += 1
             continue
         try:
-            for k in _COORDINATES:
-                float(line[k : k + 8])
+            is_placed = all(math.isfinite(float(line[k : k + 8])) for k in _COORDINATES)
         except ValueError:
-            raise InputError("an atom without numbers in columns 31 to 54", path, number) from None
+            is_placed = False
+        if not is_placed:
+            raise InputError("an atom without numbers in columns 31 to 54", path, number)
     return [f"left out: {num_after} atoms after END in line {end}"] if num_after else []
 
 

@@ -86,6 +86,13 @@ def run_targets(
     at_once = max(1, len(settings.device_groups()))
     ordered = in_run_order(named_inputs, at_once, settings.identities.approximate_size)
     targets = [TargetRun(output.files(name), target_input) for name, target_input in ordered]
+
+    def write_tables(failed: Sequence[str]) -> None:
+        summary.write(failed)
+        # a run without results keeps the methods of earlier ones
+        if summary.models(failed):
+            layout.write_methods(run_files)
+
     try:
         input_indices = {name: index for index, (name, _) in enumerate(named_inputs)}
         run = _Run(RunState(targets, settings, failures), input_indices)
@@ -97,13 +104,10 @@ def run_targets(
     except BaseException:
         # its cause is reported, and not that the table cannot be written either
         with contextlib.suppress(OSError):
-            summary.write(_failed_names(failures))
+            write_tables(_failed_names(failures))
         raise
     failed = _failed_names(failures)
-    summary.write(failed)
-    if summary.models(failed):
-        # those of a run that failed as a whole would replace those of the results
-        layout.write_methods(run_files)
+    write_tables(failed)
     if as_json:
         for model in summary.models(failed):
             print(json.dumps(model), flush=True)

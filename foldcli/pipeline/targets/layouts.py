@@ -58,7 +58,7 @@ class Layout:
                 database=run.database,
                 templates=run.use_templates,
                 num_relax=output.relaxation.num_models,
-                network_paper=family.paper,
+                network_papers=family.papers,
                 has_network=family.has_network,
             )
             for sources in networks.values()

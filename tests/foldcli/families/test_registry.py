@@ -42,5 +42,5 @@ def test_families_can_be_pickled_for_workers() -> None:
 
 def test_every_family_with_a_network_names_its_paper() -> None:
     for family in FAMILIES:
-        methods = RunMethods((family.name,), None, "plddt", None, False, 0, family.paper)
+        methods = RunMethods((family.name,), None, "plddt", None, False, 0, family.papers)
         assert ("doi = {10." in bibtex([methods])) == family.has_network, family.name

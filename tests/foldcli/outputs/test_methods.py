@@ -12,7 +12,7 @@ from foldcli.outputs.viewer_scripts import write_viewer_scripts
 
 
 def methods(settings: AlphaFold2Settings, database: str | None = None) -> RunMethods:
-    return RunMethods(("alphafold2_ptm_model_3",), settings, "plddt", database, False, 0, "Jumper2021")
+    return RunMethods(("alphafold2_ptm_model_3",), settings, "plddt", database, False, 0, ("Jumper2021",))
 
 
 def test_the_paragraph_names_what_was_used_and_bibtex_its_papers() -> None:
@@ -42,7 +42,7 @@ def test_the_paragraph_names_what_was_used_and_bibtex_its_papers() -> None:
 
 def test_the_paragraph_of_an_all_atom_network_has_samples_and_the_score_that_ranks() -> None:
     settings = AllAtomSettings(num_samples=3, num_steps=50)
-    text = RunMethods(("openfold3",), settings, AllAtom.rank_score, None, False, 0, "").paragraph()
+    text = RunMethods(("openfold3",), settings, AllAtom.rank_score, None, False, 0, ()).paragraph()
     assert "Each seed gave 3 samples of 50 denoising steps." in text
     assert "Models were ranked by AlphaFold 3's ranking score." in text
 

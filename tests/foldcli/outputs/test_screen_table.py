@@ -26,6 +26,12 @@ def test_p_values_count_the_pairs_of_the_background_with_at_least_the_score(tmp_
 
 
 def test_screens_without_background_have_no_table(tmp_path: Path) -> None:
-    (tmp_path / "screen.tsv").write_text("of an earlier screen")
-    write_screen_table(tmp_path / "screen.tsv", [model("a", 0.9)])
-    assert not list(tmp_path.iterdir())
+    path = tmp_path / "screen.tsv"
+    write_screen_table(path, [model("a", 0.9), model("background--0", 0.1)])
+    assert path.is_file()
+    # that of an earlier screen is removed, a file of the user's is not
+    write_screen_table(path, [model("a", 0.9)])
+    assert not path.exists()
+    path.write_text("A\tB\n")
+    write_screen_table(path, [model("a", 0.9)])
+    assert path.read_text() == "A\tB\n"

@@ -121,7 +121,7 @@ def test_alternative_locations_in_mmcif_without_entities_are_of_one_molecule(tmp
     assert not read_structure(path).remarks
 
 
-@pytest.mark.parametrize("coordinates", ["*" * 24, " " * 24, "   1.000   2.000"])
+@pytest.mark.parametrize("coordinates", ["*" * 24, " " * 24, "     nan" * 3, "   1.000   2.000"])
 def test_atoms_of_pdb_files_without_coordinates_are_named(tmp_path: Path, coordinates: str) -> None:
     lines = REFERENCE.splitlines(keepends=True)
     k = next(k for k, line in enumerate(lines) if line.startswith("ATOM")) + 5
@@ -135,7 +135,7 @@ def test_atoms_of_pdb_files_without_coordinates_are_named(tmp_path: Path, coordi
 def test_atoms_after_end_are_counted(tmp_path: Path) -> None:
     lines = [line + "\n" for line in REFERENCE.splitlines() if line.startswith("ATOM")]
     path = tmp_path / "x.pdb"
-    path.write_text("".join([*lines, "END\n", *lines[:7], "END\n"]))
+    path.write_text("".join([*lines, "END\nATOMS 50\n", *lines[:6], "END\n"]))
     assert f"left out: 7 atoms after END in line {len(lines) + 1}" in read_structure(path).remarks
     path.write_text("".join(["MODEL        1\n", *lines, "ENDMDL\n", "END   \n"]))
     assert not read_structure(path).remarks
@@ -201,6 +201,30 @@ def test_nucleic_acids_without_chain_ids_are_chains_of_their_own(
     assert (template.id, template.sequence) == ("x_A", sequence)
     counts = [len(chain.get_polymer()) for chain in read_structure(path).structure[0]]
     assert counts == ([51, 11, 11] if has_ter else [51, 22])
+
+
+@pytest.mark.parametrize("record", ["ATOM", "HETATM"])
+def test_nucleic_acids_with_gaps_and_of_hetatm_records_are_one_polymer(
+    root: Path, tmp_path: Path, record: str
+) -> None:
+    structure = gemmi.read_structure(str(root / "tests/features/templates/data/1lcd.cif.gz"))
+    structure.setup_entities()
+    strand = list(structure[0]["B"].get_polymer())
+    lines = []
+    for number, residue in enumerate(strand, 1):
+        if number in (5, 6):
+            lines.append("TER\n")
+            continue
+        lines += [
+            f"{record:6s}{1:5d} {atom.padded_name():4s} {residue.name:>3s} B{number:4d}    "
+            f"{atom.pos.x:8.3f}{atom.pos.y:8.3f}{atom.pos.z:8.3f}{1:6.2f}{9:6.2f}          "
+            f"{atom.element.name.upper():>2s}\n"
+            for atom in residue
+        ]
+    path = tmp_path / "x.pdb"
+    path.write_text("".join(lines))
+    counts = [(chain.name, len(chain.get_polymer())) for chain in read_structure(path).structure[0]]
+    assert counts == [("B", len(strand) - 2)]
 
 
 def test_files_of_one_name_have_distinct_entries() -> None:

@@ -78,6 +78,12 @@ def test_the_methods_have_a_paragraph_and_a_paper_for_each_family(tmp_path: Path
     assert "{Jumper2021," in cited and "{Evans2021," in cited and cited.count("{Altschul1997,") == 1
 
 
+def test_complexes_alone_cite_both_papers_of_their_networks(tmp_path: Path) -> None:
+    layout_of("default").write_methods(description(tmp_path, MULTIMER))
+    cited = (tmp_path / "cite.bibtex").read_text()
+    assert cited.index("{Jumper2021,") < cited.index("{Evans2021,")
+
+
 def test_the_methods_of_copies_of_templates_have_no_network(tmp_path: Path) -> None:
     layout_of("default").write_methods(description(tmp_path, (TEMPLATE_COPY,)))
     text = (tmp_path / "methods.txt").read_text()
