@@ -25,8 +25,8 @@ MAX_LINES = 16
 NUM_BEST, NUM_WORST = 8, 5
 MAX_FAILED = 5
 MAX_NAME_WIDTH = 32
-# scores of the best model in the table of a screen, of which larger ones are better
 _SCREEN_COLUMNS = ("target", "rank", "background")
+# scores of the best model in the table of a screen, of which larger ones are better
 _SCREEN_SCORES = ("ranking_confidence", "ipsae", "pdockq2", "ilis")
 # errors of a done.json that is missing, or that a version with another format wrote
 _UNREADABLE = (OSError, ValueError, LookupError, TypeError)

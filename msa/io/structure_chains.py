@@ -32,8 +32,6 @@ def name_molecules(text: str) -> tuple[str, dict[str, tuple[str, str]]]:
     used = {line[20:22].strip() for line in lines if line.startswith(("ATOM", "HETATM"))}
     molecules = _Molecules(used)
     for k, line in enumerate(lines):
-        if line[:4].rstrip() == "END":
-            break
         if line.startswith(("MODEL ", "ENDMDL")):
             molecules.begin_model()
         if line.startswith("TER"):

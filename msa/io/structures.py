@@ -34,6 +34,7 @@ GEMMI_LOCATION = re.compile(r"string:(\d+):\d+(?:\(\d+\))?: (.*)", re.DOTALL)
 _ATOM_TAGS = ("_atom_site.group_PDB", *(f"_atom_site.label_{part}_id" for part in ("atom", "comp", "asym")))
 # columns of coordinates in a PDB file, from 0
 _COORDINATES = (30, 38, 46)
+_ATOM_RECORDS = ("ATOM", "HETATM")
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _AMINO_ACIDS = {
     letter: gemmi.expand_one_letter(letter, gemmi.ResidueKind.AA) for letter in "ACDEFGHIKLMNPQRSTVWY"
@@ -88,7 +89,8 @@ def read_structure(path: str | os.PathLike[str], keep_modified: bool = False) ->
         elif _PDB_RECORD.search(content):
             # other characters would take two of the bytes by which gemmi counts columns
             text = content.decode("latin-1").encode("ascii", "replace").decode()
-            remarks += _check_atoms(text, path)
+            text, after_end = _atoms_before_end(text, path)
+            remarks += after_end
             text, names = name_molecules(text)
             structure = gemmi.read_pdb_string(text)
             remarks += divide_molecules(structure, names)
@@ -174,20 +176,16 @@ def listed(names: list[str], count: int = 5) -> str:
     return ", ".join(names[:count]) + more
 
 
-def _check_atoms(text: str, path: str | os.PathLike[str]) -> list[str]:
-    """Raise InputError for an atom of a PDB file without coordinates, which gemmi reads as zeros.
+def _atoms_before_end(text: str, path: str | os.PathLike[str]) -> tuple[str, list[str]]:
+    """Return the text of a PDB file before END, where gemmi ends, and a line about the atoms after it.
 
-    Returns:
-        A line about the atoms after END, if there are any: gemmi does not read them.
+    Raises:
+        InputError: an atom has no coordinates, which gemmi would read as zeros.
     """
-    end, num_after = 0, 0
-    for number, line in enumerate(text.splitlines(), 1):
-        if line[:4].rstrip() == "END":
-            end = end or number
-        if not line.startswith(("ATOM", "HETATM")):
-            continue
-        if end:
-            num_after += 1
+    lines = text.splitlines(keepends=True)
+    end = next((k for k, line in enumerate(lines) if line[:4].rstrip() == "END"), len(lines))
+    for number, line in enumerate(lines[:end], 1):
+        if not line.startswith(_ATOM_RECORDS):
             continue
         try:
             is_placed = all(math.isfinite(float(line[k : k + 8])) for k in _COORDINATES)
@@ -195,7 +193,9 @@ def _check_atoms(text: str, path: str | os.PathLike[str]) -> list[str]:
             is_placed = False
         if not is_placed:
             raise InputError("an atom without numbers in columns 31 to 54", path, number)
-    return [f"left out: {num_after} atoms after END in line {end}"] if num_after else []
+    num_after = sum(line.startswith(_ATOM_RECORDS) for line in lines[end:])
+    remarks = [f"left out: {num_after} atoms after END in line {end + 1}"] if num_after else []
+    return "".join(lines[:end]), remarks
 
 
 def _release_date(block: gemmi.cif.Block) -> str | None:
