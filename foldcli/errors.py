@@ -171,7 +171,7 @@ def is_bug(error: BaseException) -> bool:
     return exit_code_of(error) is ExitCode.UNEXPECTED
 
 
-def _interruption(error: BaseException | None) -> BaseException | None:
+def interruption(error: BaseException | None) -> BaseException | None:
     """Return the exception of a signal that became another error, as in the cleanup after a wait."""
     while error is not None and not isinstance(error, KeyboardInterrupt | Terminated):
         error = error.__cause__ or error.__context__
@@ -236,9 +236,9 @@ def run_with_exit_codes(command: click.Command) -> int:
     except (Exception, KeyboardInterrupt, Terminated) as raised:
         # for click, the end of a file is an interruption, even that of a module's truncated bytecode
         failure: BaseException = raised.__cause__ if isinstance(raised.__cause__, EOFError) else raised
-        if is_bug(failure) and (interruption := _interruption(failure)) is not None:
+        if is_bug(failure) and (signalled := interruption(failure)) is not None:
             logger.debug("an error after an interruption", exc_info=failure)
-            failure = interruption
+            failure = signalled
         code = exit_code_of(failure)
         if is_bug(failure):
             traceback.print_exc()

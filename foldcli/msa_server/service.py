@@ -11,6 +11,7 @@ from threading import Event
 
 import uvicorn
 
+from foldcli.errors import ExitCode
 from foldcli.logs import logger
 from foldcli.msa_server.app import AppSettings, MsaApp
 from foldcli.msa_server.results import ResultFiles
@@ -21,11 +22,10 @@ from foldcli.pipeline.prepare.template_stage import TemplateStage
 from foldcli.pipeline.search.opening import DatabaseSource, open_searcher
 from foldcli.pipeline.search.search_process import SearchProcess
 from foldcli.pipeline.targets.locks import TargetLocks
-from foldcli.process_state import on_stop_signals
+from foldcli.process_state import exit_at_once, on_stop_signals
 from foldcli.server.service import (
-    SignalGuard,
     device_name,
-    exit_during_search,
+    quiet_stop_before_ready,
     raise_failures,
     verify_in_background,
 )
@@ -76,8 +76,11 @@ class HttpService:
             MissingError: there is no such database, or the requested GPU cannot be used.
             Exception: the error that stopped the engine.
         """
-        stopped = True
-        with SignalGuard() as startup, _bind(self.address) as listener, TargetLocks(Event()) as locks:
+        with (
+            quiet_stop_before_ready(),
+            _bind(self.address) as listener,
+            TargetLocks(Event()) as locks,
+        ):
             secrets = {} if self.secrets_file is None else read_secrets(self.secrets_file)
             if not secrets and self.address[0] not in _LOOPBACK:
                 logger.warning("everybody who can reach %s can search: see --auth", self.address[0])
@@ -91,13 +94,10 @@ class HttpService:
             worker = Worker(queue, stages, results, locks, self.keep_seconds)
             worker.start()
             worker.ready.result()
-            startup.raise_if_interrupted()
             self._serve(listener, queue, stages, worker, results, secrets)
-            stopped = worker.stop(self.drain_seconds)
+            worker.stop(self.drain_seconds)
             raise_failures([worker.failure])
             logger.info("stopped")
-        if not stopped:
-            exit_during_search()
 
     def _open(self) -> SearchStages:
         """Open the databases; a process searches them, so that requests do not wait for its Python."""
@@ -148,7 +148,7 @@ class HttpService:
 
         def stop_or_exit(*_: object) -> None:
             if server.should_exit:
-                exit_during_search()
+                exit_at_once(ExitCode.DONE)
             stop()
 
         on_stop_signals(stop_or_exit)

@@ -132,12 +132,11 @@ class Worker(SearchThread):
         digest = hashlib.sha224(identity.encode()).digest()
         return base64.urlsafe_b64encode(digest).decode().rstrip("=")
 
-    def stop(self, seconds: float) -> bool:
-        """Let the current batch finish; return True if it does so within a time."""
+    def stop(self, seconds: float) -> None:
+        """Let the current batch finish, if it does so within a time."""
         self._stopped = True
         self._queue.wake()
         self.join(seconds)
-        return not self.is_alive()
 
     def _search_tickets(self) -> None:
         """Search until `stop` is called."""

@@ -1,16 +1,15 @@
 """The lifecycle of a server process: load database and engine, serve clients, clean up."""
 
-import os
-import sys
-from collections.abc import Callable, Iterable
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from threading import Thread
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
-from foldcli.errors import ExitCode
+from foldcli.errors import interruption
 from foldcli.logs import logger
 from foldcli.pipeline.search.opening import DatabaseSource, open_searcher
 from foldcli.pipeline.search.searcher import LocalSearcher
@@ -31,8 +30,6 @@ MAX_QUERY_RESIDUES = 100_000
 _CHECK_RESIDUES = 300
 # one in this many residues of the query is replaced, since identical sequences join no profile
 _CHANGED = 8
-# time limit for the search thread to end
-_JOIN_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -61,8 +58,7 @@ class SocketService:
             MissingError: there is no such database, or the requested GPU cannot be used.
             Exception: the error that stopped the engine.
         """
-        search_thread: SearchThread | None = None
-        with SignalGuard() as guard, claim_socket(self.path):
+        with quiet_stop_before_ready(), claim_socket(self.path):
             logger.info("loading %s", self.db)
             # imports numba; at the top it would delay the signal handlers
             searcher = open_searcher(DatabaseSource(self.db, self.device))
@@ -72,13 +68,7 @@ class SocketService:
             search_thread = SearchThread(check, scheduler.run)
             search_thread.start()
             search_thread.ready.result()
-            guard.raise_if_interrupted()
             self._serve(searcher, scheduler, search_thread.failure)
-        if search_thread is not None:
-            scheduler.stop()
-            search_thread.join(_JOIN_SECONDS)
-            if search_thread.is_alive():
-                exit_during_search()
 
     def _serve(self, searcher: LocalSearcher, scheduler: Scheduler, engine_failure: "Future[None]") -> None:
         manifest = searcher.database.manifest
@@ -107,6 +97,7 @@ class SocketService:
         for failure in failures:
             failure.add_done_callback(lambda _: server.abort())
         server.run(listener, close_listener)
+        scheduler.stop()
         raise_failures(failures)
         logger.info("stopped")
 
@@ -154,12 +145,6 @@ def check_query(targets: "TargetDatabase") -> FastaRecord:
     return FastaRecord("check", "".join(residues))
 
 
-def exit_during_search() -> NoReturn:
-    """End the process while a thread is in a search, whose clients are gone; Python waits for threads."""
-    sys.stderr.flush()
-    os._exit(ExitCode.DONE)
-
-
 def verify_in_background(database: "TargetDatabase") -> "Future[None]":
     """Compare all bytes of a database with their checksums; the future gets an error."""
     failure: Future[None] = Future()
@@ -183,36 +168,16 @@ def raise_failures(failures: Iterable["Future[None]"]) -> None:
             failure.result()
 
 
-class SignalGuard:
-    """A guard of a server's startup, which a signal ends at once, since there is nothing to drain.
-
-    As a context, it ends quietly if a signal has come before the server installs its own handler. The signal
-    raises no KeyboardInterrupt: after one has passed through `exec`, as it may during an import, Python kills
-    itself with SIGINT instead of returning an exit code.
-    """
-
-    def __init__(self) -> None:
-        self._interrupted = False
-
-    def __enter__(self) -> "SignalGuard":
-        on_stop_signals(self._interrupt)
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
+@contextlib.contextmanager
+def quiet_stop_before_ready() -> Iterator[None]:
+    """End the startup of a server quietly at a signal, since there is nothing to drain."""
+    try:
+        yield
+    except BaseException as error:
         # an import that a signal interrupts may raise any exception
-        if error is None or not self._interrupted:
-            return False
+        if interruption(error) is None:
+            raise
         logger.info("stopped before it was ready")
-        return True
-
-    def _interrupt(self, *_: object) -> None:
-        self._interrupted = True
-        raise SystemExit
-
-    def raise_if_interrupted(self) -> None:
-        """Raise the signal's exception again, in case an import has swallowed it."""
-        if self._interrupted:
-            raise SystemExit
 
 
 def device_name(drives_gpus: bool, requested: str) -> str:
