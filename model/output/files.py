@@ -7,7 +7,7 @@ from typing import Any
 from model.all_atom.checks import Checks, Restraints, check_structure
 from model.all_atom.contacts import contacts_as_dict, format_all_atom_contacts
 from model.output.mmcif import format_all_atom_mmcif
-from model.output.modelcif import UsedTemplate, format_pairwise_scores
+from model.output.modelcif import UsedTemplate
 from model.output.pdb import format_all_atom_pdb, reason_against_pdb
 from model.output.provenance import Provenance
 from model.output.scores import format_all_atom_scores, format_confidences, format_summary_confidences
@@ -20,8 +20,7 @@ class AllAtomFiles:
 
     Args:
         texts: content by kind: "cif", "pdb" if the format can hold it, "scores", "contacts" if there are
-            several chains, "summary_confidences", "confidences" with the extra "all", and "pairwise" if it
-            was asked for.
+            several chains, "summary_confidences", and "confidences" with the extra "all".
         pdb_missing: why there is no PDB file, in words; None if there is one.
         checks: results of the checks, which are also in the scores.
     """
@@ -36,13 +35,11 @@ def format_all_atom_files(
     provenance: Provenance,
     restraints: Restraints,
     templates: Sequence[UsedTemplate] = (),
-    pairwise_file: str | None = None,
     extra_scores: Mapping[str, Any] | None = None,
 ) -> AllAtomFiles:
     """Check a structure against the geometry that its molecules should have, and format its files.
 
-    The name of the file of pairwise scores is None to leave it out; `extra_scores` are further keys of the
-    score file.
+    `extra_scores` are further keys of the score file.
 
     Raises:
         ValueError: a coordinate is not finite.
@@ -50,7 +47,7 @@ def format_all_atom_files(
     checks = check_structure(prediction.structure, prediction.positions, restraints)
     extra = {"checks": checks.as_dict()} | contacts_as_dict(prediction) | dict(extra_scores or {})
     texts = {
-        "cif": format_all_atom_mmcif(prediction, provenance, templates, pairwise_file),
+        "cif": format_all_atom_mmcif(prediction, provenance, templates),
         "scores": format_all_atom_scores(prediction, extra),
         "summary_confidences": format_summary_confidences(prediction),
     }
@@ -61,6 +58,4 @@ def format_all_atom_files(
         texts["pdb"] = format_all_atom_pdb(prediction, provenance)
     if prediction.num_chains > 1:
         texts["contacts"] = format_all_atom_contacts(prediction)
-    if pairwise_file is not None:
-        texts["pairwise"] = format_pairwise_scores(prediction, provenance)
     return AllAtomFiles(texts, pdb_missing, checks)

@@ -20,29 +20,20 @@ _DICTIONARY = "https://raw.githubusercontent.com/ihmwg/ModelCIF/master/dist/mmci
 
 
 def format_all_atom_mmcif(
-    prediction: Prediction,
-    provenance: Provenance,
-    templates: Sequence[UsedTemplate] = (),
-    pairwise_file: str | None = None,
+    prediction: Prediction, provenance: Provenance, templates: Sequence[UsedTemplate] = ()
 ) -> str:
-    """Format a prediction as mmCIF with the categories of ModelCIF.
-
-    Templates are those of the network's input; `pairwise_file` is the name of the file of
-    `modelcif.format_pairwise_scores`, if it is written next to this one.
+    """Format a prediction, with templates of the network's input, as mmCIF with the categories of ModelCIF.
 
     Raises:
         ValueError: a coordinate is not finite.
     """
-    document = model_document(prediction, provenance, templates, pairwise_file)
+    document = model_document(prediction, provenance, templates)
     add_scores(document.sole_block(), prediction, provenance)
     return str(document.as_string())
 
 
 def model_document(
-    prediction: Prediction,
-    provenance: Provenance,
-    templates: Sequence[UsedTemplate] = (),
-    pairwise_file: str | None = None,
+    prediction: Prediction, provenance: Provenance, templates: Sequence[UsedTemplate] = ()
 ) -> gemmi.cif.Document:
     """Return a structure with its origin in the categories of ModelCIF, without scores.
 
@@ -63,7 +54,7 @@ def model_document(
     _add_entities(block, structure)
     _add_chains(block, structure)
     _add_links(block, structure)
-    add_protocol(block, provenance, structure, templates, pairwise_file)
+    add_protocol(block, provenance, structure, templates)
     _add_atoms(block, prediction)
     return document
 

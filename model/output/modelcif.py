@@ -62,11 +62,7 @@ def entity_type(kind: EntityKind) -> str:
 
 
 def add_protocol(
-    block: gemmi.cif.Block,
-    provenance: Provenance,
-    structure: Structure,
-    templates: Sequence[UsedTemplate],
-    pairwise_file: str | None,
+    block: gemmi.cif.Block, provenance: Provenance, structure: Structure, templates: Sequence[UsedTemplate]
 ) -> None:
     """Add the data, software and steps by which the model was made."""
     description = provenance.description
@@ -103,11 +99,6 @@ def add_protocol(
     add(block, "_ma_model_group_link", "group_id model_id", [(1, 1)])
     _add_templates(block, templates, first_template)
     _add_alignments(block, [(number, templates[number - 1]) for number in aligned], first_alignment)
-    if pairwise_file is not None:
-        columns = "id entry_id file_url file_type file_format file_content details data_id"
-        content = "QA metrics", "PAE and PDE of all pairs of tokens"
-        file = (1, provenance.name, pairwise_file, "file", "cif", *content, 1)
-        add(block, "_ma_entry_associated_files", columns, [file])
 
 
 def _add_templates(block: gemmi.cif.Block, templates: Sequence[UsedTemplate], first_data: int) -> None:

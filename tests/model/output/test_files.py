@@ -34,7 +34,7 @@ def prediction() -> Prediction:
 @pytest.fixture(scope="module")
 def block(prediction: Prediction) -> gemmi.cif.Block:
     templates = [UsedTemplate("A", "1abc", "B", "chain B of 1ABC"), UsedTemplate("A", None, "X", "own.cif")]
-    text = format_all_atom_mmcif(prediction, PROVENANCE, templates, "target_1_pairwise.cif")
+    text = format_all_atom_mmcif(prediction, PROVENANCE, templates)
     return gemmi.cif.read_string(text).sole_block()
 
 
@@ -80,7 +80,7 @@ def test_biotite_reads_every_bond_with_its_order(prediction: Prediction) -> None
     assert sum(order == 2 for pair, order in expected.items() if pair in drawn) == 3
 
 
-def test_modelcif_categories_name_data_software_templates_and_files(block: gemmi.cif.Block) -> None:
+def test_modelcif_categories_name_data_software_and_templates(block: gemmi.cif.Block) -> None:
     def rows(category: str, *columns: str) -> list[list[str]]:
         return [[gemmi.cif.as_string(cell) for cell in row] for row in block.find(category, list(columns))]
 
@@ -93,9 +93,6 @@ def test_modelcif_categories_name_data_software_templates_and_files(block: gemmi
         ["customized", "A", "X"],
     ]
     assert rows("_ma_template_ref_db_details.", "db_name", "db_accession_code") == [["PDB", "1ABC"]]
-    assert rows("_ma_entry_associated_files.", "file_url", "file_content") == [
-        ["target_1_pairwise.cif", "QA metrics"]
-    ]
     assert rows("_ma_qa_metric.", "name", "mode")[:2] == [["pLDDT", "global"], ["pLDDT", "local"]]
     assert rows("_ma_chem_comp_descriptor.", "chem_comp_id", "value") == [["LIG0", "C[C@H](O)c1ccccc1"]]
     provenance = dict(rows("_chem_comp.", "id", "ma_provenance"))

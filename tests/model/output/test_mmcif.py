@@ -55,7 +55,7 @@ def golden_text() -> str:
         "golden", "foldcli 0.0", "openfold3_p2, seed 0, sample 1", "a warning", note="A note"
     )
     prediction = replace(prediction, positions=positions)
-    return format_all_atom_mmcif(prediction, provenance, TEMPLATES, "golden_pairwise.cif")
+    return format_all_atom_mmcif(prediction, provenance, TEMPLATES)
 
 
 def test_file_equals_the_golden_one() -> None:

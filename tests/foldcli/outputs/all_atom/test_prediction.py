@@ -53,9 +53,9 @@ def test_a_job_becomes_the_files_of_scored_structures() -> None:
         positions=predictions[0].positions / np.abs(predictions[0].positions).max(),
         extras=("all",),
     )
-    files = format_all_atom_files(near, provenance, restraints, pairwise_file="job_pairwise.cif")
+    files = format_all_atom_files(near, provenance, restraints)
     assert set(files.texts) == {
-        "cif", "pdb", "scores", "contacts", "summary_confidences", "confidences", "pairwise",
+        "cif", "pdb", "scores", "contacts", "summary_confidences", "confidences",
     }  # fmt: skip
     assert files.pdb_missing is None
     # a large file that is not written by default
