@@ -248,10 +248,3 @@ def run_with_exit_codes(command: click.Command) -> int:
             # it came before the logging options were read
             click.echo(escape_control_characters(f"foldcli: error: {describe(failure)}"), err=True)
         return code
-    finally:
-        for stream in sys.stdout, sys.stderr:
-            try:
-                stream.flush()
-            except OSError:
-                # discard what Python would flush at exit
-                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

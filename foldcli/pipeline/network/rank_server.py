@@ -5,8 +5,6 @@ run the passes together.
 """
 
 import json
-import logging
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -22,7 +20,7 @@ from foldcli.logs import logger
 from foldcli.pipeline.network.device import NetworkMemory, choose_rank_device, set_up_device
 from foldcli.pipeline.network.predictor import RankPredictor
 from foldcli.pipeline.network.preloading import take_file
-from foldcli.process_state import set_triton_cache_folder
+from foldcli.process_state import exit_at_once, set_triton_cache_folder
 from foldcli.version import VERSION
 from model.errors import OutOfMemory, RankMismatch
 from model.parallel.communication import RankGroup
@@ -172,6 +170,5 @@ def end_run(failure: RankFailure, is_reporter: bool) -> None:
         fields = {"rank": failure.rank, "host": failure.host, "exit_code": int(ExitCode.SOME_FAILED)}
         message = f"{failure}; run the same command again to continue"
         logger.error("%s", message, extra={"fields": fields})
-    logging.shutdown()
     # not sys.exit: the main thread may wait for the failed rank forever
-    os._exit(ExitCode.SOME_FAILED)
+    exit_at_once(ExitCode.SOME_FAILED)
