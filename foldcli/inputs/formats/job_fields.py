@@ -23,7 +23,6 @@ T = TypeVar("T")
 Refuse = Callable[[InputError], None]
 """A function that records the error of one job, so that the others of its file are read."""
 
-_FLAGS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 _SEED = re.compile("[0-9]{1,10}")
 POLYMERS = {"protein": MoleculeKind.PROTEIN, "rna": MoleculeKind.RNA, "dna": MoleculeKind.DNA}
 _NUCLEOTIDES = {MoleculeKind.RNA: frozenset("ACGUN"), MoleculeKind.DNA: frozenset("ACGTN")}
