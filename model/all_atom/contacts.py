@@ -89,14 +89,11 @@ def interfaces(prediction: Prediction) -> list[Interface]:
     return sorted(result, key=lambda item: (-item.close_contacts, -item.contacts, -item.iptm))
 
 
-def ligand_contacts(prediction: Prediction, distance: float = CLOSE_DISTANCE) -> list[LigandContact]:
-    """Return the atoms of other chains within a distance of ligands and ions, by ligand, nearest first.
-
-    The distance, Å, is at most CONTACT_DISTANCE.
-    """
+def ligand_contacts(prediction: Prediction) -> list[LigandContact]:
+    """Return the atoms of other chains within CLOSE_DISTANCE of ligands, ions included, nearest first."""
     structure = prediction.structure
     pairs = _pairs_between_chains(prediction)
-    near = pairs.distances <= distance
+    near = pairs.distances <= CLOSE_DISTANCE
     rows = []
     for (first, second), length in zip(
         pairs.atoms[near].tolist(), pairs.distances[near].tolist(), strict=True
