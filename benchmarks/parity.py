@@ -33,7 +33,7 @@ from model.alphafold2.modules.structure_module import (
     StructureModule,
     frames_to_atom14_positions,
 )
-from model.alphafold2.multimer.draws import MsaDraws
+from model.alphafold2.multimer.draws import PhiloxMsaDraws
 from model.alphafold2.multimer.inputs import MultimerInputs
 from model.alphafold2.network import AlphaFold
 from model.alphafold2.recycling import feature_tensors
@@ -156,8 +156,8 @@ def _stack_rigid(rigids: list[Rigid]) -> Rigid:
     return Rigid(torch.stack([x.rotation for x in rigids]), torch.stack([x.translation for x in rigids]))
 
 
-class RecordedDraws:
-    """The random numbers of one iteration of a multimer set; see `draws.MsaDraws`."""
+class RecordedDraws(PhiloxMsaDraws):
+    """The random numbers of one iteration of a multimer set."""
 
     def __init__(self, arrays: Mapping[str, np.ndarray]) -> None:
         names = ("uniform_rows", "uniform_mask", "uniform_residues")
@@ -192,7 +192,7 @@ def parity_network(name: str, **options: Any) -> AlphaFold:
 
 
 def run_iterations(
-    network: AlphaFold, features: dict[str, np.ndarray], draws: Sequence[MsaDraws] = ()
+    network: AlphaFold, features: dict[str, np.ndarray], draws: Sequence[PhiloxMsaDraws] = ()
 ) -> list[dict[str, np.ndarray]]:
     """Run all recycling iterations; return the results, intermediate activations and confidences of each.
 
@@ -219,7 +219,7 @@ def run_iterations(
 
 
 def _iteration_inputs(
-    network: AlphaFold, features: dict[str, np.ndarray], draws: Sequence[MsaDraws]
+    network: AlphaFold, features: dict[str, np.ndarray], draws: Sequence[PhiloxMsaDraws]
 ) -> Iterator[Features]:
     device = network.evoformer.single_activations.bias.device
     if network.config.multimer is not None:

@@ -26,7 +26,7 @@ from model.alphafold3.embedding import (
 from model.alphafold3.heads import ConfidenceHeads, representative_atoms
 from model.alphafold3.inputs import AlphaFold3Inputs
 from model.alphafold3.layers import Norm, linear
-from model.alphafold3.sampling import DiffusionDraws, sample_positions, upload
+from model.alphafold3.sampling import SeededDraws, sample_positions, upload
 from model.layers.graphs import GraphedFunction, KeptGraphs
 from model.layers.host_copies import HostCopies
 from model.layers.kernels import select_kernels
@@ -144,7 +144,7 @@ class AlphaFold3(nn.Module):
     def predict(
         self,
         inputs: AlphaFold3Inputs,
-        draws: DiffusionDraws,
+        draws: SeededDraws,
         *,
         cycles: int = 4,
         steps: int = 200,
@@ -207,7 +207,7 @@ class AlphaFold3(nn.Module):
             return Samples(positions, tuple(map(with_disorder, confidences, share)), contacts)
 
     @torch.inference_mode()
-    def trunk(self, inputs: AlphaFold3Inputs, draws: DiffusionDraws, *, cycles: int) -> TrunkOutput:
+    def trunk(self, inputs: AlphaFold3Inputs, draws: SeededDraws, *, cycles: int) -> TrunkOutput:
         """Compute the representations of a target (lines 1 to 14)."""
         relative, own = RelativePositions.of(inputs, self.config), self.own_rows(len(inputs.token_mask))
         features, initial_single, initial_pair = self.input_embedder(inputs, relative, own)
@@ -256,7 +256,7 @@ class AlphaFold3(nn.Module):
         self,
         inputs: AlphaFold3Inputs,
         trunk: TrunkOutput,
-        draws: DiffusionDraws,
+        draws: SeededDraws,
         *,
         steps: int,
         samples: int,
@@ -301,7 +301,7 @@ class AlphaFold3(nn.Module):
         return positions
 
 
-def alignment_rows(inputs: AlphaFold3Inputs, draws: DiffusionDraws, cycle: int, most: int) -> torch.Tensor:
+def alignment_rows(inputs: AlphaFold3Inputs, draws: SeededDraws, cycle: int, most: int) -> torch.Tensor:
     """Return the rows of the alignment that a cycle sees: those that are not empty, or a sample of them."""
     rows = inputs.msa_mask.any(dim=-1).nonzero()[:, 0]
     if len(rows) <= most:

@@ -5,7 +5,7 @@ Algorithm numbers are those of the supplement of Abramson et al., Nature 630, 49
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -32,27 +32,10 @@ class StepDraws(NamedTuple):
     noise: torch.Tensor
 
 
-class DiffusionDraws(Protocol):
-    """The random numbers of a prediction, on the CPU.
-
-    All random choices go through this interface, so that tests can substitute those of another program.
-    """
-
-    def rows(self, cycle: int, count: int) -> torch.Tensor:
-        """Return a permutation of alignment rows for one cycle, int64 [count]."""
-
-    def initial(self, samples: int, atoms: int) -> torch.Tensor:
-        """Return the initial positions, [S, A, 3], normally distributed with variance 1."""
-
-    def step(self, index: int, samples: int, atoms: int) -> StepDraws:
-        """Return the random numbers of one step; a thread calls this for one step after the other."""
-
-    def from_sample(self, first: int) -> "DiffusionDraws":
-        """Return the random numbers of the samples from a number on."""
-
-
 class SeededDraws:
-    """Random numbers that depend only on the seed, below 2⁶⁴, and are the same on every device.
+    """The random numbers of a prediction, on the CPU; they depend only on the seed, below 2⁶⁴.
+
+    All random choices go through these methods, so that tests can substitute those of another program.
 
     Each cycle, and each step of each sample, has a generator of its own, so that a sample does not depend on
     the number of samples; `first_sample` is the number of the first one.
@@ -69,7 +52,7 @@ class SeededDraws:
         self._seed, self._first_sample = seed, first_sample
 
     def from_sample(self, first: int) -> "SeededDraws":
-        """Return the random numbers of the samples from a number on; see `DiffusionDraws`."""
+        """Return the random numbers of the samples from a number on."""
         return SeededDraws(self._seed, self._first_sample + first)
 
     def _generator(self, kind: int, *indices: int) -> np.random.Generator:
@@ -77,11 +60,11 @@ class SeededDraws:
         return np.random.Generator(np.random.Philox(entropy))
 
     def rows(self, cycle: int, count: int) -> torch.Tensor:
-        """Return a permutation of alignment rows; see `DiffusionDraws`."""
+        """Return a permutation of alignment rows for one cycle, int64 [count]."""
         return torch.from_numpy(self._generator(self._ROWS, cycle).permutation(count))
 
     def initial(self, samples: int, atoms: int) -> torch.Tensor:
-        """Return the initial positions; see `DiffusionDraws`."""
+        """Return the initial positions, [S, A, 3], normally distributed with variance 1."""
         return torch.stack(
             [
                 _normal(self._generator(self._INITIAL, self._first_sample + sample), atoms, 3)
@@ -90,7 +73,7 @@ class SeededDraws:
         )
 
     def step(self, index: int, samples: int, atoms: int) -> StepDraws:
-        """Return the random numbers of one step; see `DiffusionDraws`."""
+        """Return the random numbers of one step; a thread calls this for one step after the other."""
         generators = [
             self._generator(self._STEP, self._first_sample + sample, index) for sample in range(samples)
         ]
@@ -137,7 +120,7 @@ def upload(tensor: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
 def sample_positions(
     denoise: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
     mask: torch.Tensor,
-    draws: DiffusionDraws,
+    draws: SeededDraws,
     config: DiffusionConfig,
     *,
     samples: int,

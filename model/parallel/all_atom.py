@@ -23,7 +23,7 @@ from model.alphafold3.embedding import TemplatePairStack
 from model.alphafold3.inputs import AlphaFold3Inputs
 from model.alphafold3.layers import GatedAttention, Mask
 from model.alphafold3.network import MAX_GRAPHED_TOKENS, AlphaFold3, TrunkOutput
-from model.alphafold3.sampling import DiffusionDraws
+from model.alphafold3.sampling import SeededDraws
 from model.layers.cached_memory import memory_is_scarce
 from model.layers.graphs import GraphedModules
 from model.parallel.communication import RankGroup
@@ -90,7 +90,7 @@ class ParallelAlphaFold3(AlphaFold3):
         return columns
 
     @torch.inference_mode()
-    def trunk(self, inputs: AlphaFold3Inputs, draws: DiffusionDraws, *, cycles: int) -> TrunkOutput:
+    def trunk(self, inputs: AlphaFold3Inputs, draws: SeededDraws, *, cycles: int) -> TrunkOutput:
         """Compute the representations of a target, of pairs this rank's rows; see `AlphaFold3.trunk`."""
         tokens, like = len(inputs.token_mask), self.linear_z.weight
         pair_bytes = tokens**2 * self.config.pair.channels * like.element_size()
@@ -111,7 +111,7 @@ class ParallelAlphaFold3(AlphaFold3):
         self,
         inputs: AlphaFold3Inputs,
         trunk: TrunkOutput,
-        draws: DiffusionDraws,
+        draws: SeededDraws,
         *,
         samples: int,
         progress: Callable[[int], None] | None = None,

@@ -1,35 +1,16 @@
 """Random numbers for the MSA samples of AlphaFold-Multimer's passes."""
 
-from typing import Protocol
-
 import numpy as np
 import torch
 
 from msa.base.residues import NUM_MASKED_CODES
 
 
-class MsaDraws(Protocol):
-    """The random numbers of one pass: float32, uniform in [0, 1).
-
-    All random choices of the network go through this interface, so that tests can substitute those of another
-    program.
-    """
-
-    def rows(self, count: int) -> np.ndarray:
-        """Return a number for each row of the alignment, [count], which determines the order of the rows."""
-
-    def positions(self, rows: int, length: int) -> np.ndarray:
-        """Return a number for each position of the sampled rows, [rows, length]; low numbers mask it."""
-
-    def codes(self, masked: np.ndarray) -> np.ndarray:
-        """Return a number for each code of each masked position, [masked positions, 23].
-
-        Positions of the mask, bool [rows, length], are numbered row by row.
-        """
-
-
 class PhiloxMsaDraws:
-    """Random numbers that depend only on seed and iteration, and are the same on every machine.
+    """The random numbers of one pass, which depend only on seed and iteration: float32, uniform in [0, 1).
+
+    All random choices of the network go through these methods, so that tests can substitute those of another
+    program.
 
     They are the upper 24 bits of both halves of the raw output of Philox-4x64, lower half first, which NumPy
     guarantees not to change. Seed and iteration, each below 2⁶⁴, are its key, and each kind of number has its
@@ -53,15 +34,18 @@ class PhiloxMsaDraws:
         return (halves >> np.uint32(8)).astype(np.float32) * np.float32(2.0**-24)
 
     def rows(self, count: int) -> np.ndarray:
-        """Return a number for each row of the alignment; see `MsaDraws`."""
+        """Return a number for each row of the alignment, [count], which determines the order of the rows."""
         return self._uniform(self._ROWS, count)
 
     def positions(self, rows: int, length: int) -> np.ndarray:
-        """Return a number for each position of the sampled rows; see `MsaDraws`."""
+        """Return a number for each position of the sampled rows, [rows, length]; low numbers mask it."""
         return self._uniform(self._POSITIONS, rows * length).reshape(rows, length)
 
     def codes(self, masked: np.ndarray) -> np.ndarray:
-        """Return a number for each code of each masked position; see `MsaDraws`."""
+        """Return a number for each code of each masked position, [masked positions, 23].
+
+        Positions of the mask, bool [rows, length], are numbered row by row.
+        """
         count = int(masked.sum())
         return self._uniform(self._CODES, count * NUM_MASKED_CODES).reshape(count, NUM_MASKED_CODES)
 

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 from model.alphafold2.modules.config import MultimerConfig
 from model.alphafold2.modules.embedders import Features
-from model.alphafold2.multimer.draws import MsaDraws
+from model.alphafold2.multimer.draws import PhiloxMsaDraws
 from model.alphafold2.multimer.sampling import (
     cluster_profiles,
     order_rows,
@@ -44,7 +44,7 @@ class MultimerInputs:
         self,
         features: Mapping[str, np.ndarray],
         config: MultimerConfig,
-        draws: Callable[[int], MsaDraws],
+        draws: Callable[[int], PhiloxMsaDraws],
         device: torch.device,
     ) -> None:
         self._config, self._draws, self._device = config, draws, device

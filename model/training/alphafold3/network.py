@@ -24,7 +24,7 @@ from model.checkpoints.openfold3 import source_of
 from model.layers.graphs import KeptGraphs
 from model.training.alphafold3.blocks import msa_block, pairformer, template_update
 from model.training.alphafold3.losses import TrainingOutput
-from model.training.alphafold3.noise import TrainingDraws, noised_copies
+from model.training.alphafold3.noise import SeededTrainingDraws, noised_copies
 from model.training.alphafold3.targets import AtomTargets
 
 # atoms of a rollout with kept graphs are padded to a multiple of it
@@ -64,7 +64,7 @@ def run_pass(
     network: AlphaFold3,
     inputs: AlphaFold3Inputs,
     targets: Callable[[torch.Tensor], AtomTargets],
-    draws: TrainingDraws,
+    draws: SeededTrainingDraws,
     settings: PassSettings,
     dtype: torch.dtype | None = None,
     graphs: KeptGraphs | None = None,
@@ -110,7 +110,7 @@ def _copied_to_cpu(x: torch.Tensor) -> tuple[torch.Tensor, Callable[[], None]]:
 def run_trunk(
     network: AlphaFold3,
     inputs: AlphaFold3Inputs,
-    draws: TrainingDraws,
+    draws: SeededTrainingDraws,
     cycles: int,
     dropout: float,
     dtype: torch.dtype | None = None,
@@ -161,7 +161,7 @@ def rollout(
     network: AlphaFold3,
     inputs: AlphaFold3Inputs,
     trunk: TrunkOutput,
-    draws: TrainingDraws,
+    draws: SeededTrainingDraws,
     steps: int,
     graphs: KeptGraphs | None = None,
 ) -> torch.Tensor:

@@ -1,10 +1,10 @@
 """Noised copies of an experimental structure, and the random numbers of a training pass."""
 
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import torch
 
-from model.alphafold3.sampling import DiffusionDraws, SeededDraws, StepDraws, augment
+from model.alphafold3.sampling import SeededDraws, StepDraws, augment
 from model.training.alphafold3.targets import AtomTargets
 
 # mean and standard deviation of the logarithm of noise levels in units of the positions' deviation
@@ -23,18 +23,8 @@ class CopyDraws(NamedTuple):
     motion: StepDraws
 
 
-class TrainingDraws(DiffusionDraws, Protocol):
-    """The random numbers of a training pass but for dropout, on the CPU."""
-
-    def cycles(self, most: int) -> int:
-        """Return a number of cycles from 1 to `most`."""
-
-    def copies(self, count: int, atoms: int) -> CopyDraws:
-        """Return the random numbers of noised copies."""
-
-
 class SeededTrainingDraws(SeededDraws):
-    """Random numbers that depend only on the seed; see `TrainingDraws`."""
+    """The random numbers of a training pass but for dropout, on the CPU; they depend only on the seed."""
 
     _CYCLES, _COPY = 3, 4
 
