@@ -207,9 +207,12 @@ class _TemporaryFolder:
 def _inputs(queries: Queries) -> Iterator[list[str]]:
     """Yield the files of queries; sequences are written to temporary ones, so that each can fail alone."""
     if isinstance(queries, Mapping):
-        for name in queries:
+        for name, sequence in queries.items():
             if not isinstance(name, str) or name.split() != [name]:
                 raise ValueError(f"not the name of a target: {name!r}")
+            # such as None or NaN, whose text would be residues
+            if not isinstance(sequence, str) or ">" in sequence:
+                raise ValueError(f"{name!r} has no sequence but {sequence!r:.60}")
         with tempfile.TemporaryDirectory(prefix="foldcli-") as folder:
             file_names = unique_names([name.replace("/", "_")[:_FILE_NAME_LETTERS] for name in queries])
             paths = [Path(folder, f"{file}.fasta") for file in file_names]

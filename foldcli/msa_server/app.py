@@ -117,16 +117,19 @@ class MsaApp:
         limit, length = self._settings.max_request_bytes, request.headers.get("content-length")
         if length is None:
             return self._refuse("ERROR", "the request does not tell its length", 411)
-        if int(length) > limit:
-            return self._refuse("ERROR", f"the request has {length} bytes; the limit is {limit}", 413)
-        if self._settings.maintenance.exists():
-            return self._refuse("MAINTENANCE", "new tickets are not taken at the moment", 503)
         try:
+            if int(length) > limit:
+                # clients read an answer only once they have sent everything
+                async for _ in request.stream():
+                    pass
+                return self._refuse("ERROR", f"the request has {length} bytes; the limit is {limit}", 413)
             query, mode = await _read_form(request, limit)
         except ClientDisconnect:
             return Response(status_code=400)
         except ValueError as error:
             return PlainTextResponse(f"{error}\n", 400)
+        if self._settings.maintenance.exists():
+            return self._refuse("MAINTENANCE", "new tickets are not taken at the moment", 503)
         kind = cast(Kind, request.url.path.rpartition("/")[2])
         job = TicketJob(kind, mode, query, request.scope[_CLIENT], time.time())
         return await run_in_threadpool(self._enqueue, job)

@@ -88,6 +88,9 @@ def test_limits_and_maintenance(start: Starter, tmp_path: Path) -> None:
     assert client.submit(f">1\n{GB1}\n")[1]["status"] == "PENDING"
     code, answer = client.submit(f">1\n{'A' * (1 << 16)}\n")
     assert code == 413 and answer["status"] == "ERROR"
+    # more than fits into the buffers of a connection
+    code, answer = client.submit(f">1\n{'A' * (1 << 24)}\n")
+    assert code == 413 and "the limit is 65536" in answer["reason"]
     (tmp_path / "maintenance").touch()
     assert client.submit(mode="nofilter")[0] == 503 and client.call("/health")[0] == 503
     assert client.submit(mode="nofilter")[1]["status"] == "MAINTENANCE"
