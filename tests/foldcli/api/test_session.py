@@ -88,6 +88,16 @@ def test_options_with_several_values_may_be_arrays(tmp_path: Path) -> None:
         assert session._values(["-"], tmp_path)[0]["models"] == (2, 1)
 
 
+def test_failed_searches_have_the_names_of_the_targets(root: Path) -> None:
+    with (
+        foldcli.Session(root / "examples/demo.fasta", device="cpu", threads=1) as session,
+        pytest.raises(SomeTargetsFailed) as failure,
+    ):
+        session.search({"a/b": "MK?LV", "gb1": GB1, "x" * 99: "MK-LV", "short": "M"})
+    assert [alignment.query for alignment in failure.value.results] == [GB1]
+    assert set(failure.value.failed) == {"a/b", "x" * 99, "short"}
+
+
 def test_names_that_differ_in_unsafe_characters_are_different_targets(root: Path) -> None:
     with foldcli.Session(root / "examples/demo.fasta", device="cpu", threads=1) as session:
         found = session.search({"a/b": GB1, "a_b": UBIQUITIN, "a_b_2": GB1[1:]})
@@ -181,7 +191,7 @@ def test_errors_are_typed(session: foldcli.Session, capfd: pytest.CaptureFixture
     with pytest.raises(SomeTargetsFailed) as failure:
         session.fold({"bad": "MK?LV", "gb1": GB1})
     assert [prediction.target for prediction in failure.value.results] == ["gb1"]
-    assert [Path(name).stem for name in failure.value.failed] == ["bad"]
+    assert list(failure.value.failed) == ["bad"]
     with pytest.raises(FileNotFoundError, match=r"nowhere\.fasta"):
         session.fold("nowhere.fasta")
     assert capfd.readouterr() == ("", "")
