@@ -24,7 +24,7 @@ from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, R
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from foldcli.errors import describe
+from foldcli.errors import describe, log_bug
 from foldcli.logs import logger
 from foldcli.msa_server.results import ResultFiles
 from foldcli.msa_server.tickets import TICKET_ID, Kind, RateLimited, TicketJob, TicketQueue
@@ -87,7 +87,13 @@ class MsaApp:
             if user is None and path != "/health":
                 # without JSON, which clients take as ERROR
                 app = PlainTextResponse("Unauthorized\n", 401, {"WWW-Authenticate": 'Basic realm="foldcli"'})
-        await app(scope, receive, send)
+        try:
+            await app(scope, receive, send)
+        except asyncio.CancelledError:
+            logger.warning("a request of %s was dropped, as the server stops", scope.get(_CLIENT))
+        except Exception as error:
+            log_bug(error)
+            raise
 
     def _user(self, headers: Headers) -> str | None:
         """Return the name of the user whose password or token a request has; None if it has none."""

@@ -1,6 +1,7 @@
 """The process of an MSA server: load the databases, continue the queue, answer HTTP requests."""
 
 import contextlib
+import logging
 import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from foldcli.pipeline.prepare.template_stage import TemplateStage
 from foldcli.pipeline.search.opening import DatabaseSource, open_searcher
 from foldcli.pipeline.search.search_process import SearchProcess
 from foldcli.pipeline.targets.locks import TargetLocks
-from foldcli.process_state import on_stop_signals
+from foldcli.process_state import allow_open_files, on_stop_signals
 from foldcli.server.service import (
     SignalGuard,
     device_name,
@@ -77,6 +78,7 @@ class HttpService:
             Exception: the error that stopped the engine.
         """
         stopped = True
+        allow_open_files()
         with SignalGuard() as startup, _bind(self.address) as listener, TargetLocks(Event()) as locks:
             secrets = {} if self.secrets_file is None else read_secrets(self.secrets_file)
             if not secrets and self.address[0] not in _LOOPBACK:
@@ -142,6 +144,11 @@ class HttpService:
                 timeout_graceful_shutdown=max(1, round(self.drain_seconds)),
             )
         )
+
+        for name in ("uvicorn", "asyncio"):
+            # their messages have the form of all others, such as JSON
+            library = logging.getLogger(name)
+            library.handlers, library.propagate = logger.handlers, False
 
         def stop(*_: object) -> None:
             server.should_exit = True
