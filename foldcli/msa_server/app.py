@@ -101,9 +101,15 @@ class MsaApp:
         name = ""
         if kind.lower() == "basic":
             try:
-                name, _, secret = base64.b64decode(secret).decode().partition(":")
+                credentials = base64.b64decode(secret)
             except ValueError:
                 return None
+            try:
+                text = credentials.decode()
+            except UnicodeDecodeError:
+                # the encoding of Python's requests, and so of Boltz
+                text = credentials.decode("latin-1")
+            name, _, secret = text.partition(":")
         elif kind.lower() != "bearer":
             secret = headers.get("x-api-key", "")
         matching = [
