@@ -44,6 +44,8 @@ _REPEAT_SECONDS = 0.5
 _SAME_SECONDS = 0.1
 # run the initialization of a module in C++, which aborts the process at an exception of Python code it calls
 _EXTENSION_IMPORTS = (ExtensionFileLoader.create_module.__code__, ExtensionFileLoader.exec_module.__code__)
+# open files of a server; a larger limit would slow programs that close all files
+_OPEN_FILES = 2**16
 # written to the pipe of signals when a handler runs
 _HANDLED = b"\0"
 
@@ -303,6 +305,17 @@ def write_utf8() -> None:
     """
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")
+
+
+def allow_open_files() -> None:
+    """Raise this process's limit of open files, each connection being one, as far as the system lets users.
+
+    The usual limit of 1,024 is for programs that call select(2).
+    """
+    limit, maximum = resource.getrlimit(resource.RLIMIT_NOFILE)
+    enough = _OPEN_FILES if maximum == resource.RLIM_INFINITY else min(maximum, _OPEN_FILES)
+    if limit != resource.RLIM_INFINITY and limit < enough:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (enough, maximum))
 
 
 def exit_at_once(code: int) -> NoReturn:

@@ -98,7 +98,7 @@ class Session:
         """
         owner = None if out is not None else _TemporaryFolder()
         folder = owner.path if owner else Path(out or "")
-        with _inputs(queries) as paths:
+        with _inputs(queries) as (paths, names_of_files):
             options, _ = self._values(paths, folder)
             search = SearchOptions.from_options(options).with_database()
             settings, shard = search.alignment, options["shard"]
@@ -119,7 +119,7 @@ class Session:
                 alignment = read_alignment(folder / f"{name}.a3m", of_complex=True)
                 return [replace(alignment, source=None) if owner else alignment]
 
-            return _run(lambda: write_alignments(run, folder, "a3m"), names, read)
+            return _run(lambda: write_alignments(run, folder, "a3m"), names, names_of_files, read)
 
     def fold(
         self,
@@ -149,7 +149,7 @@ class Session:
         names: list[str] = []
         owner = None if out is not None else _TemporaryFolder()
         folder = owner.path if owner else Path(out or "")
-        with _inputs(queries) as paths:
+        with _inputs(queries) as (paths, names_of_files):
             values, given = self._values(paths, folder)
             request = PredictionRequest.from_options(values, given)
             find = fold_targets(request, paths, values["rna_db"])
@@ -163,7 +163,9 @@ class Session:
                 self._kept.report = progress
                 run_predictions(request, find_targets, self._kept)
 
-            return _run(run, names, lambda name: predictions_of(request.output.files(name), owner))
+            return _run(
+                run, names, names_of_files, lambda name: predictions_of(request.output.files(name), owner)
+            )
 
     def _values(self, paths: list[str], folder: Path) -> tuple[dict[str, Any], set[str]]:
         """Return the values of the command's parameters, and the names of those given."""
@@ -204,21 +206,28 @@ class _TemporaryFolder:
 
 
 @contextmanager
-def _inputs(queries: Queries) -> Iterator[list[str]]:
-    """Yield the files of queries; sequences are written to temporary ones, so that each can fail alone."""
+def _inputs(queries: Queries) -> Iterator[tuple[list[str], dict[str, str]]]:
+    """Yield the files of queries, and the names of those that are temporary.
+
+    Sequences are written to temporary files, so that each can fail alone.
+    """
     if isinstance(queries, Mapping):
-        for name in queries:
+        for name, sequence in queries.items():
             if not isinstance(name, str) or name.split() != [name]:
                 raise ValueError(f"not the name of a target: {name!r}")
+            # such as None or NaN, whose text would be residues
+            if not isinstance(sequence, str) or ">" in sequence:
+                raise ValueError(f"{name!r} has no sequence but {sequence!r:.60}")
         with tempfile.TemporaryDirectory(prefix="foldcli-") as folder:
             file_names = unique_names([name.replace("/", "_")[:_FILE_NAME_LETTERS] for name in queries])
             paths = [Path(folder, f"{file}.fasta") for file in file_names]
             for path, (name, sequence) in zip(paths, queries.items(), strict=True):
                 path.write_text(f">{name}\n{sequence}\n", encoding="utf-8")
-            yield list(map(str, paths))
+            files = list(map(str, paths))
+            yield files, dict(zip(files, queries, strict=True))
     else:
-        files = [queries] if isinstance(queries, str | os.PathLike) else queries
-        yield [os.fspath(path) for path in files]
+        given = [queries] if isinstance(queries, str | os.PathLike) else queries
+        yield [os.fspath(path) for path in given], {}
 
 
 def _names_of_shard(targets: Iterable[tuple[str, object]], shard: Shard) -> list[str]:
@@ -228,12 +237,18 @@ def _names_of_shard(targets: Iterable[tuple[str, object]], shard: Shard) -> list
     return [name for name in names if name in selected]
 
 
-def _run(call: Callable[[], object], names: list[str], read: Callable[[str], list[T]]) -> list[T]:
+def _run(
+    call: Callable[[], object],
+    names: list[str],
+    names_of_files: Mapping[str, str],
+    read: Callable[[str], list[T]],
+) -> list[T]:
     """Run a command's function, and return the results of all targets.
 
     Args:
         call: runs it.
         names: names of the targets; known after the run.
+        names_of_files: names for the failures of temporary files.
         read: returns the results of a target.
     """
     try:
@@ -243,6 +258,7 @@ def _run(call: Callable[[], object], names: list[str], read: Callable[[str], lis
     except SomeTargetsFailed as error:
         finished = [name for name in names if not _has_failed(error.failed.get(name))]
         error.results = [result for name in finished for result in read(name)]
+        error.failed = {names_of_files.get(name, name): each for name, each in error.failed.items()}
         raise
     return [result for name in names for result in read(name)]
 

@@ -24,7 +24,7 @@ from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, R
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from foldcli.errors import describe
+from foldcli.errors import describe, log_bug
 from foldcli.logs import logger
 from foldcli.msa_server.results import ResultFiles
 from foldcli.msa_server.tickets import TICKET_ID, Kind, RateLimited, TicketJob, TicketQueue
@@ -87,7 +87,13 @@ class MsaApp:
             if user is None and path != "/health":
                 # without JSON, which clients take as ERROR
                 app = PlainTextResponse("Unauthorized\n", 401, {"WWW-Authenticate": 'Basic realm="foldcli"'})
-        await app(scope, receive, send)
+        try:
+            await app(scope, receive, send)
+        except asyncio.CancelledError:
+            logger.warning("a request of %s was dropped, as the server stops", scope.get(_CLIENT))
+        except Exception as error:
+            log_bug(error)
+            raise
 
     def _user(self, headers: Headers) -> str | None:
         """Return the name of the user whose password or token a request has; None if it has none."""
@@ -95,9 +101,15 @@ class MsaApp:
         name = ""
         if kind.lower() == "basic":
             try:
-                name, _, secret = base64.b64decode(secret).decode().partition(":")
+                credentials = base64.b64decode(secret)
             except ValueError:
                 return None
+            try:
+                text = credentials.decode()
+            except UnicodeDecodeError:
+                # the encoding of Python's requests, and so of Boltz
+                text = credentials.decode("latin-1")
+            name, _, secret = text.partition(":")
         elif kind.lower() != "bearer":
             secret = headers.get("x-api-key", "")
         matching = [
@@ -117,16 +129,19 @@ class MsaApp:
         limit, length = self._settings.max_request_bytes, request.headers.get("content-length")
         if length is None:
             return self._refuse("ERROR", "the request does not tell its length", 411)
-        if int(length) > limit:
-            return self._refuse("ERROR", f"the request has {length} bytes; the limit is {limit}", 413)
-        if self._settings.maintenance.exists():
-            return self._refuse("MAINTENANCE", "new tickets are not taken at the moment", 503)
         try:
+            if int(length) > limit:
+                # clients read an answer only once they have sent everything
+                async for _ in request.stream():
+                    pass
+                return self._refuse("ERROR", f"the request has {length} bytes; the limit is {limit}", 413)
             query, mode = await _read_form(request, limit)
         except ClientDisconnect:
             return Response(status_code=400)
         except ValueError as error:
             return PlainTextResponse(f"{error}\n", 400)
+        if self._settings.maintenance.exists():
+            return self._refuse("MAINTENANCE", "new tickets are not taken at the moment", 503)
         kind = cast(Kind, request.url.path.rpartition("/")[2])
         job = TicketJob(kind, mode, query, request.scope[_CLIENT], time.time())
         return await run_in_threadpool(self._enqueue, job)

@@ -1,6 +1,7 @@
 """The process of an MSA server: load the databases, continue the queue, answer HTTP requests."""
 
 import contextlib
+import logging
 import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from foldcli.pipeline.prepare.template_stage import TemplateStage
 from foldcli.pipeline.search.opening import DatabaseSource, open_searcher
 from foldcli.pipeline.search.search_process import SearchProcess
 from foldcli.pipeline.targets.locks import TargetLocks
-from foldcli.process_state import exit_at_once, on_stop_signals
+from foldcli.process_state import allow_open_files, exit_at_once, on_stop_signals
 from foldcli.server.service import (
     device_name,
     quiet_stop_before_ready,
@@ -76,6 +77,7 @@ class HttpService:
             MissingError: there is no such database, or the requested GPU cannot be used.
             Exception: the error that stopped the engine.
         """
+        allow_open_files()
         with (
             quiet_stop_before_ready(),
             _bind(self.address) as listener,
@@ -142,6 +144,11 @@ class HttpService:
                 timeout_graceful_shutdown=max(1, round(self.drain_seconds)),
             )
         )
+
+        for name in ("uvicorn", "asyncio"):
+            # their messages have the form of all others, such as JSON
+            library = logging.getLogger(name)
+            library.handlers, library.propagate = logger.handlers, False
 
         def stop(*_: object) -> None:
             server.should_exit = True

@@ -1,6 +1,7 @@
 """A click command that shows its options in groups, and names replacements of options it does not have."""
 
-from collections.abc import Callable, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import click
@@ -201,5 +202,6 @@ def _unparsed(option: click.Option, value: Any) -> Any:
         if not (option.is_flag or isinstance(option.flag_value, str)):
             raise OptionError(f"{option.opts[0]} requires a value")
         return option.flag_value if isinstance(option.flag_value, str) else option.flag_value is not False
-    values = [str(each) for each in (value if isinstance(value, list | tuple) else [value])]
+    is_single = isinstance(value, str | os.PathLike) or not isinstance(value, Iterable)
+    values = [str(each) for each in ([value] if is_single else value)]
     return values if option.multiple else ",".join(values)

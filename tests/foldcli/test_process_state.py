@@ -272,6 +272,19 @@ def test_gpu_memory_is_shared_by_sizes_unless_the_user_decides(monkeypatch: pyte
         assert os.environ[name] == expected
 
 
+def test_limit_of_open_files_is_raised() -> None:
+    script = """
+import resource
+from foldcli.process_state import allow_open_files
+
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 512))
+allow_open_files()
+print(resource.getrlimit(resource.RLIMIT_NOFILE))
+"""
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert result.stdout == "(512, 512)\n"
+
+
 def test_compiled_cpu_code_is_kept_in_the_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     # set before deleted, so that the variable is restored
     monkeypatch.setenv("NUMBA_CACHE_DIR", "")

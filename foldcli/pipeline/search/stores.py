@@ -30,6 +30,8 @@ SEARCH_FILES: tuple[FileKind, ...] = ("alignment", "hits")
 # name of all files of chains
 _CHAIN = "chain"
 _TAB = "\t"
+# first bytes of compressed files
+_GZIP = b"\x1f\x8b"
 # last line of the table of a chain's hits, if there were more
 _CAPPED = "# further sequences were left out\n"
 
@@ -182,6 +184,10 @@ class ChainStore:
 def _read(path: Path) -> bytes:
     """Read a compressed file of the cache; a damaged one is removed, so that the next run makes it again."""
     try:
+        with path.open("rb") as stream:
+            # an emptied or zeroed file would be read as text
+            if stream.read(len(_GZIP)) != _GZIP:
+                raise InputError("not a gzip file", path)
         return read_bytes(path)
     except FileNotFoundError as error:
         raise InputError("was removed meanwhile; the same command searches again", path) from error

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import foldcli
@@ -71,6 +72,30 @@ def test_wrong_options_are_refused(options: dict[str, object], error: type, mess
 def test_names_with_white_space_are_refused() -> None:
     with pytest.raises(ValueError, match="not the name of a target: 'a b'"):
         foldcli.Session().fold({"a b": GB1})
+
+
+@pytest.mark.parametrize("sequence", [None, float("nan"), [GB1], f">gb1\n{GB1}"])
+def test_other_values_than_sequences_are_refused(sequence: object) -> None:
+    with foldcli.Session() as session:
+        for call in (session.search, session.fold):
+            with pytest.raises(ValueError, match="'gb1' has no sequence but "):
+                call({"gb1": sequence})  # type: ignore[dict-item]
+
+
+def test_options_with_several_values_may_be_arrays(tmp_path: Path) -> None:
+    for models in (np.array([2, 1]), range(2, 0, -1), [2, 1], "2,1"):
+        session = foldcli.Session(models=models)
+        assert session._values(["-"], tmp_path)[0]["models"] == (2, 1)
+
+
+def test_failed_searches_have_the_names_of_the_targets(root: Path) -> None:
+    with (
+        foldcli.Session(root / "examples/demo.fasta", device="cpu", threads=1) as session,
+        pytest.raises(SomeTargetsFailed) as failure,
+    ):
+        session.search({"a/b": "MK?LV", "gb1": GB1, "x" * 99: "MK-LV", "short": "M"})
+    assert [alignment.query for alignment in failure.value.results] == [GB1]
+    assert set(failure.value.failed) == {"a/b", "x" * 99, "short"}
 
 
 def test_names_that_differ_in_unsafe_characters_are_different_targets(root: Path) -> None:
@@ -166,7 +191,7 @@ def test_errors_are_typed(session: foldcli.Session, capfd: pytest.CaptureFixture
     with pytest.raises(SomeTargetsFailed) as failure:
         session.fold({"bad": "MK?LV", "gb1": GB1})
     assert [prediction.target for prediction in failure.value.results] == ["gb1"]
-    assert [Path(name).stem for name in failure.value.failed] == ["bad"]
+    assert list(failure.value.failed) == ["bad"]
     with pytest.raises(FileNotFoundError, match=r"nowhere\.fasta"):
         session.fold("nowhere.fasta")
     assert capfd.readouterr() == ("", "")

@@ -1,11 +1,13 @@
 """The process `foldcli serve --http`: its address, signals, kill -9, and clients that disappear."""
 
+import json
 import re
 import signal
 import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -28,15 +30,20 @@ class Process:
         assert self.process.stderr is not None
         for line in self.process.stderr:
             self.lines.append(line)
-            if match := re.match(r"ready: (\S+)", line):
+            if match := re.search(r"ready: (\S+)", line):
                 self.client = Client(match[1])
-                threading.Thread(target=self.lines.extend, args=(self.process.stderr,), daemon=True).start()
+                self._reader = threading.Thread(
+                    target=self.lines.extend, args=(self.process.stderr,), daemon=True
+                )
+                self._reader.start()
                 return
         raise AssertionError(f"the server did not start: {self.lines}")
 
     def end(self, number: int) -> int:
         self.process.send_signal(number)
-        return self.process.wait(TIMEOUT)
+        code = self.process.wait(TIMEOUT)
+        self._reader.join(TIMEOUT)
+        return code
 
 
 @pytest.fixture
@@ -79,6 +86,24 @@ def test_killed_server_continues_and_clients_may_disappear(
     again = serve()
     assert all(again.client.wait(ticket) == "COMPLETE" for ticket in tickets)
     assert again.end(signal.SIGTERM) == 0 and again.lines[-1] == "stopped\n"
+
+
+@pytest.mark.slow
+def test_all_messages_are_json_and_unfinished_requests_end_without_traceback(
+    serve: Callable[..., Process],
+) -> None:
+    server = serve("--log-json", "--drain", "0")
+    port = int(server.client.url.rpartition(":")[2])
+    with socket.create_connection(("127.0.0.1", port)) as invalid:
+        invalid.sendall(b"\0\n\n")
+        assert b" 400 " in invalid.recv(99)
+    with socket.create_connection(("127.0.0.1", port)) as unfinished:
+        unfinished.sendall(b"POST /ticket/msa HTTP/1.1\r\nHost: a\r\nContent-Length: 99\r\n\r\nq=")
+        time.sleep(0.5)
+        assert server.end(signal.SIGTERM) == 0
+    messages = [json.loads(line)["message"] for line in server.lines]
+    assert "a request of 127.0.0.1 was dropped, as the server stops" in messages
+    assert "Invalid HTTP request received." in messages and "Traceback" not in str(messages)
 
 
 @pytest.mark.parametrize(

@@ -88,6 +88,9 @@ def test_limits_and_maintenance(start: Starter, tmp_path: Path) -> None:
     assert client.submit(f">1\n{GB1}\n")[1]["status"] == "PENDING"
     code, answer = client.submit(f">1\n{'A' * (1 << 16)}\n")
     assert code == 413 and answer["status"] == "ERROR"
+    # more than fits into the buffers of a connection
+    code, answer = client.submit(f">1\n{'A' * (1 << 24)}\n")
+    assert code == 413 and "the limit is 65536" in answer["reason"]
     (tmp_path / "maintenance").touch()
     assert client.submit(mode="nofilter")[0] == 503 and client.call("/health")[0] == 503
     assert client.submit(mode="nofilter")[1]["status"] == "MAINTENANCE"
@@ -147,15 +150,16 @@ def test_failed_tickets_tell_so_and_can_be_repeated(start: Starter, tmp_path: Pa
 
 
 def test_users(start: Starter, tmp_path: Path) -> None:
-    url = start(tmp_path, searches=False, secrets={"ada": "s:1", "bob": "t2"}).url
+    url = start(tmp_path, searches=False, secrets={"ada": "s:1", "bob": "t2", "eve": "ü"}).url
 
     def code(**headers: str) -> int:
         return Client(url, headers).call(f"/ticket/{NOBODY}")[0]
 
-    def basic(text: str) -> dict[str, str]:
-        return {"Authorization": "Basic " + base64.b64encode(text.encode()).decode()}
+    def basic(text: str, encoding: str = "utf-8") -> dict[str, str]:
+        return {"Authorization": "Basic " + base64.b64encode(text.encode(encoding)).decode()}
 
     assert code(**basic("ada:s:1")) == code(Authorization="Bearer t2") == code(**{"X-API-Key": "s:1"}) == 200
+    assert code(**basic("eve:ü")) == code(**basic("eve:ü", "latin-1")) == 200
     assert code() == code(**basic("ada:t2")) == code(**basic("ada:")) == code(Authorization="Basic ü") == 401
     assert code(**{"X-API-Key": ""}) == code(Authorization="Bearer t") == 401
     assert Client(url).call("/health")[0] == 200

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from threading import Event, Timer
 from typing import Any
@@ -11,10 +12,11 @@ import pytest
 
 from foldcli.inputs.complexes import chain_query, split_chains
 from foldcli.pipeline.search.chain_search import ChainSearch
-from foldcli.pipeline.search.hit_texts import TextMaker
+from foldcli.pipeline.search.hit_texts import HitTexts, TextMaker
 from foldcli.pipeline.search.searcher import LocalSearcher
 from foldcli.pipeline.search.stage import SearchStage
 from foldcli.pipeline.search.stores import CacheStore, ChainStore
+from foldcli.pipeline.targets.alignment_request import AlignmentRequest
 from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
 from foldcli.pipeline.targets.locks import LockOwner, TargetLocks
 from msa.alignments.filter_settings import AlignmentFilter
@@ -130,6 +132,17 @@ def test_overwriting_searches_each_chain_once_more(tmp_path: Path, database: Loc
             results = ChainSearch(stage, chains, locks, 1).search_ahead(targets, lambda chain: [chain])
             assert sorted(result.target.header for result in results) == ["a", "b", "c"]
         assert len(searcher.sequences) == count
+
+
+@pytest.mark.parametrize("content", [b"", bytes(100)])
+def test_emptied_files_of_the_cache_are_damaged(tmp_path: Path, content: bytes) -> None:
+    request = AlignmentRequest({}, AlignmentSettings(SearchSettings(), AlignmentFilter()))
+    chains, query = ChainStore(CacheStore(tmp_path, request)), FastaRecord("q", PROTEIN_A)
+    chains.write("q", query, HitTexts(0, False, "", "", 0))
+    for read, name in ((chains.read, "chain.a3m.gz"), (partial(chains.read_hits, name="q"), "chain.m8.gz")):
+        chains.store.path("chain", query).with_name(name).write_bytes(content)
+        with pytest.raises(InputError, match=rf"{name}: not a gzip file; it was removed"):
+            read(query)
 
 
 def test_chain_whose_files_others_remove_is_an_invalid_input(tmp_path: Path, database: LocalSearcher) -> None:
