@@ -157,6 +157,8 @@ def command(context: click.Context, queries: tuple[str, ...], **values: Any) -> 
     if values["structure"]:
         from foldcli.search_runs.structures import run_structure_search
 
+        if library := next(filter(types.is_structure_library, queries), None):
+            raise click.UsageError(f"{library} is a structure library, not a model: name it with --db.")
         run_structure_search(queries, values, options.given_options(context))
         return
     if values["superposed"] is not None:

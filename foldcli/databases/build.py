@@ -66,12 +66,18 @@ def verify(path: Path) -> None:
 
 
 def print_info(path: Path, as_json: bool) -> None:
-    """Print the manifest of a database, as a table or as JSON."""
-    manifest = TargetDatabase.open(path).manifest
-    content = manifest.as_json()
+    """Print the manifest of a database, as a table or as JSON; of a split database, those of all parts."""
+    folders = split_folders(path)
+    manifests = [TargetDatabase.open(folder).manifest for folder in folders or [path]]
     if as_json:
-        print(json.dumps(content, indent=2))
+        contents = [manifest.as_json() for manifest in manifests]
+        print(json.dumps(contents if folders else contents[0], indent=2))
         return
+    for folder, manifest in zip(folders or [path], manifests, strict=True):
+        _print_table(folder, manifest)
+
+
+def _print_table(path: Path, manifest: DatabaseManifest) -> None:
     quantiles = ", ".join(f"{float(q):.0%} {length:,}" for q, length in manifest.length_quantiles.items())
     masking = "none"
     if manifest.masking is not None:
@@ -81,7 +87,7 @@ def print_info(path: Path, as_json: bool) -> None:
         masking = f"{method} ({parameters}): {manifest.masked_residues:,} residues, {share:.2%}"
     rows = [
         ("database", str(path)),
-        ("format version", str(content["format_version"])),
+        ("format version", str(manifest.format_version)),
         ("molecule", manifest.molecule),
         ("sequences", f"{manifest.sequences:,}"),
         ("residues", f"{manifest.residues:,}"),

@@ -1,6 +1,7 @@
 """Options that many subcommands have, and functions that make options."""
 
 import functools
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -115,7 +116,8 @@ def distinct_databases(
     context: click.Context, parameter: click.Parameter, value: tuple[str, ...]
 ) -> tuple[str, ...]:
     """Refuse a database that is given twice, whose hits would be listed twice."""
-    if repeated := next((path for path in value if value.count(path) > 1), None):
+    folders = [os.path.realpath(path) for path in value]
+    if repeated := next((path for k, path in enumerate(value) if folders[k] in folders[:k]), None):
         raise click.BadParameter(f"{repeated} is given twice.", context, parameter)
     return value
 

@@ -17,6 +17,7 @@ from foldcli.inputs.names import file_safe_name
 from foldcli.logs import logger
 from foldcli.outputs.resumable_table import refuse_existing
 from foldcli.pipeline.search.opening import open_search_engine
+from foldcli.pipeline.targets.alignment_settings import option_of
 from foldcli.structure_search.library_search import ComplexHit, OpenLibrary, StructureHits, join_chains
 from foldcli.structure_search.models import read_queries
 from msa.alignments.m8 import DEFAULT_COLUMNS, STRUCTURE_COLUMNS, parse_columns, write_m8
@@ -39,7 +40,7 @@ def run_structure_search(models: Sequence[str], values: dict[str, Any], given: C
         OptionError: an option that this search does not have, or no model.
     """
     if others := set(given) - _OPTIONS:
-        raise OptionError(f"--structure cannot be combined with --{min(others).replace('_', '-')}.")
+        raise OptionError(f"--structure cannot be combined with {option_of(min(others))}.")
     if not models or len(values["databases"]) > 1:
         raise OptionError("--structure takes models, and at most one library with --db.")
     columns: tuple[str, ...] = (*DEFAULT_COLUMNS, *STRUCTURE_COLUMNS)
@@ -117,6 +118,8 @@ class StructureRun:
             return
         folder = self.superposed / file_safe_name(found.query.id)
         folder.mkdir(parents=True, exist_ok=True)
+        for earlier in folder.glob("[0-9][0-9][0-9]*_*.cif"):
+            earlier.unlink()
         for rank, hit in enumerate(found.superposed, 1):
             name = f"{rank:03}_{file_safe_name(hit.chain.id)}.cif"
             with atomic_write(folder / name) as file:

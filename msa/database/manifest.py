@@ -200,7 +200,9 @@ def read_manifest(folder: Path) -> DatabaseManifest:
     except ValueError as error:
         raise InputError(f"damaged manifest: {error}", path) from error
     if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise InputError("not the manifest of a target database", path)
+        kind = content.get("format") if isinstance(content, dict) else None
+        other = f", but of a {kind:.40}" if isinstance(kind, str) else ""
+        raise InputError(f"not the manifest of a target database{other}", path)
     version = content.get("format_version")
     if not isinstance(version, int) or version < 1:
         raise InputError(f"damaged manifest: format version {version!r}", path)

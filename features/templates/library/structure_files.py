@@ -12,6 +12,7 @@ from features.templates.library.chains import MIN_RESIDUES, TemplateChain
 from features.templates.library.coordinate_codec import MAX_COORDINATE
 from msa.base.errors import InputError
 from msa.base.residues import ATOM37
+from msa.database.file_names import MANIFEST
 from msa.io.compression import SUFFIXES as COMPRESSED_SUFFIXES
 from msa.io.fasta import clean_header
 from msa.io.structures import parent_letter, polymer_sequence, read_structure
@@ -38,6 +39,8 @@ def find_structure_files(paths: Iterable[str | os.PathLike[str]]) -> list[Path]:
             raise InputError("no such file or folder", path)
         inside = sorted(file for file in path.rglob("*") if is_structure_file(file.name) and file.is_file())
         if not inside:
+            if (path / MANIFEST).is_file():
+                raise InputError("a database of `foldcli createdb`, not a folder of structure files", path)
             raise InputError(f"no structure files ({', '.join(STRUCTURE_SUFFIXES)}) in this folder", path)
         found += inside
     return found

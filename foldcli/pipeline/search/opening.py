@@ -81,7 +81,8 @@ class DatabaseSource:
         if (molecule := database.manifest.molecule) == self.molecule:
             return
         if molecule == RNA:
-            raise InputError("a database of RNA, and this search is for proteins", self.db)
+            reason = "a database of RNA, and this search is for proteins"
+            raise InputError(f"{reason}; RNA: `search --molecule rna`, and --rna-db for jobs", self.db)
         raise InputError("a database of proteins; one of RNA: foldcli createdb --molecule rna", self.db)
 
     def open_existing(self) -> TargetDatabase | None:

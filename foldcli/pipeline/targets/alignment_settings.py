@@ -18,9 +18,13 @@ SEARCH_OPTIONS = {"fast", "pair_mode", "pair_strategy"}.union(
 )
 
 
+# options that are not named after their parameters
+_OTHER_NAMES = {"coverage": "--min-coverage", "file_format": "--format", "profiles": "--profile"}
+
+
 def option_of(name: str) -> str:
     """Return the option of a parameter name, such as one in `SEARCH_OPTIONS`."""
-    return "--min-coverage" if name == "coverage" else f"--{name.replace('_', '-')}"
+    return _OTHER_NAMES.get(name, f"--{name.replace('_', '-')}")
 
 
 @dataclass(frozen=True)

@@ -122,4 +122,12 @@ def test_parts_can_be_searched_and_described_alone(folder: Path) -> None:
     )
     info = json.loads(foldcli("createdb", "--info", folder / "split/2-of-2", "--json").stdout)
     assert (info["format_version"], info["whole"]["sequences"]) == (3, 127)
+    of_parts = json.loads(foldcli("createdb", "--info", folder / "split", "--json").stdout)
+    assert len(of_parts) == PARTS and of_parts[1] == info
+    table = foldcli("createdb", "--info", folder / "split").stdout
+    assert [f"{part} of {PARTS} of a database" in table for part in range(1, PARTS + 2)] == [
+        True,
+        True,
+        False,
+    ]
     assert foldcli("createdb", "--verify", folder / "split").stderr.count("all checksums match") == PARTS

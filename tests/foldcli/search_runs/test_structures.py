@@ -64,6 +64,8 @@ def test_models_that_cannot_be_searched_are_named_and_do_not_stop_others(root: P
     "arguments, message",
     [
         (["x.cif", "--num-iterations", "2", "-o", "-"], "cannot be combined with --num-iterations"),
+        (["x.cif", "--format", "a3m", "-o", "-"], "cannot be combined with --format."),
+        (["x.cif", "--profile", "p.npz", "-o", "-"], "cannot be combined with --profile."),
         (["-o", "-"], "takes models"),
         (["x.cif", "--format-output", "nothing", "-o", "-"], "unknown column 'nothing'"),
     ],
@@ -71,6 +73,30 @@ def test_models_that_cannot_be_searched_are_named_and_do_not_stop_others(root: P
 def test_options_of_other_searches_are_refused(root: Path, arguments: list[str], message: str) -> None:
     code, _, errors = search(root, *arguments)
     assert code == 2 and message in errors
+
+
+def test_superposed_hits_replace_those_of_an_earlier_search(root: Path, tmp_path: Path) -> None:
+    model, superposed = root / DATA / "1a8o.cif.gz", tmp_path / "superposed"
+    (superposed / "1a8o").mkdir(parents=True)
+    for name in ("002_other_A.cif", "notes.cif"):
+        (superposed / "1a8o" / name).touch()
+    code, _, errors = search(root, model, "--db", model, "-o", "-", "--superposed", superposed)
+    assert code == 0, errors
+    assert {file.name for file in (superposed / "1a8o").iterdir()} == {"001_1a8o_A.cif", "notes.cif"}
+
+
+def test_databases_of_another_kind_are_named(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "t.fasta").write_text(">t\nMKVLAWQTGGHTRE\n")
+    model, sequences, library = root / DATA / "1a8o.cif.gz", tmp_path / "sequences", tmp_path / "library"
+    for arguments in (["--structures", model, "-o", library], [tmp_path / "t.fasta", "-o", sequences]):
+        assert run_foldcli(["createdb", *map(str, arguments)]).returncode == 0
+    code, _, errors = search(root, model, library, "-o", "-")
+    assert code == 2 and f"{library} is a structure library, not a model: name it with --db." in errors
+    code, _, errors = search(root, model, "--db", sequences, "-o", "-")
+    assert code == 3 and f"{sequences}: a database of `foldcli createdb`, not a folder of struct" in errors
+    result = run_foldcli(["search", str(tmp_path / "t.fasta"), str(library), "-o", "-"])
+    assert result.returncode == 3
+    assert "not the manifest of a target database, but of a foldcli structure library" in result.stderr
 
 
 def test_tm_score_of_a_hit_is_nearly_that_of_an_exhaustive_superposition(root: Path) -> None:

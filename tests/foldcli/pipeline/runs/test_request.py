@@ -141,6 +141,8 @@ PREDICT = ["predict", "a.a3m", "-o", "o"]
         (["cache-features", "q", "--random-seed", "3"],
          "--random-seed is for jobs of molecules (--params openfold3)"),
         (["cache-features", "q", "--db", "a", "--db", "a"], "Invalid value for '--db': a is given twice."),
+        (["cache-features", "q", "--db", "a", "--db", "./a/"],
+         "Invalid value for '--db': ./a/ is given twice."),
         (["cache-features", "q", "--params", "compact"],
          "--params: only all-atom networks have jobs of molecules; leave it out"),
         (["cache-features", "q.fasta"],
