@@ -26,6 +26,7 @@ class Failures:
 
     def __init__(self, folder: Path, shard: Shard) -> None:
         self.path = folder / f"failures{shard.suffix}.jsonl"
+        self._sharded = shard.count > 1
         self.failed: list[tuple[str, BaseException]] = []
         self._num_targets = 0
 
@@ -78,8 +79,8 @@ class Failures:
         """Write the file of failures, or remove an earlier run's file if nothing failed.
 
         Raises:
-            SomeTargetsFailed: some of several targets failed.
-            TargetFailed: the only target failed; has the exit code of its error.
+            SomeTargetsFailed: some of several targets failed, or the only one of a shard.
+            TargetFailed: the only target of a run failed; has the exit code of its error.
         """
         remove_abandoned_files(self.path.parent, self.path.name)
         if not self.failed:
@@ -106,7 +107,8 @@ class Failures:
         """
         if not self.failed:
             return
-        if self._num_targets == 1:
+        # the exit code of an array job's task does not depend on how many targets its shard has
+        if self._num_targets == 1 and not self._sharded:
             raise TargetFailed(exit_code_of(self.failed[0][1])) from self.failed[0][1]
         location = f"; see {self.path}" if written else ""
         error = SomeTargetsFailed(f"{len(self.failed)} of {self._num_targets} targets failed{location}")

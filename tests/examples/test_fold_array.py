@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 SCRIPT = Path(__file__).resolve().parents[2] / "examples/slurm/fold_array.sbatch"
-PRINT_COMMAND = '#!/bin/sh\necho "$FOLDCLI_CACHE" "$@"\n'
+PRINT_COMMAND = '#!/bin/sh\necho "$SRUN_CPUS_PER_TASK" "$FOLDCLI_CACHE" "$@"\n'
 
 
 def submit(folder: Path, *, index: int, first: int, last: int, count: int, **extra: str):
@@ -34,7 +34,8 @@ def test_script_is_valid_bash():
 def test_task_folds_its_shard_with_a_shared_cache(tmp_path):
     result = submit(tmp_path, index=3, first=1, last=16, count=16)
     assert result.returncode == 0, result.stderr
-    cache, command = result.stdout.strip().split(" ", 1)
+    cores, cache, command = result.stdout.strip().split(" ", 2)
+    assert cores == "8"
     assert cache == str(tmp_path / "foldcli_cache")
     assert Path(cache).is_dir()
     assert command == ("foldcli fold queries.fasta --db DB --params params -o out --shard 3/16 --threads 8")

@@ -28,7 +28,7 @@ while [[ $1 == --* ]]; do
     fi
     shift
 done
-export SLURM_CPUS_PER_TASK=1 SLURM_SUBMIT_DIR=$PWD
+export SLURM_CPUS_PER_TASK=2 SLURM_SUBMIT_DIR=$PWD
 for task in $(seq "${SLURM_ARRAY_TASK_COUNT:-1}"); do
     if [[ -n ${SLURM_ARRAY_TASK_COUNT:-} ]]; then export SLURM_ARRAY_TASK_ID=$task; fi
     bash "$@"
@@ -36,6 +36,7 @@ done
 echo "$id;cluster"
 """
 SRUN = """#!/bin/bash
+[[ ${SRUN_CPUS_PER_TASK:-1} == "${SLURM_CPUS_PER_TASK:-1}" ]] || exit 1
 printf '%q ' "$@" >>commands
 echo >>commands
 """

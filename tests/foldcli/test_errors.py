@@ -74,15 +74,31 @@ def test_full_disk_states_the_size_of_the_file() -> None:
     assert exit_code_of(error) is ExitCode.MISSING and ends_run(error)
 
 
-def test_denied_access_is_something_missing_unless_a_file_is_unreadable(tmp_path: Path) -> None:
+def test_denied_access_is_something_missing_unless_a_file_is_unreadable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "input.fasta").touch()
+    (tmp_path / "summary.tsv").touch()
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path).name != "input.fasta")
     for name, code in (
         ("out/x.m8", ExitCode.MISSING),
+        ("summary.tsv", ExitCode.MISSING),  # of another user, to be replaced
         (".", ExitCode.MISSING),
         ("input.fasta", ExitCode.BAD_INPUT),
     ):
         error = PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(tmp_path / name))
         assert exit_code_of(error) is code
+
+
+def test_denied_access_in_a_closed_folder_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def denied(path: object, **options: bool) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    error = PermissionError(errno.EACCES, os.strerror(errno.EACCES), "closed/db/manifest.json")
+    with monkeypatch.context() as context:
+        context.setattr(os, "stat", denied)
+        code = exit_code_of(error)
+    assert code is ExitCode.MISSING and describe(error) == "closed/db/manifest.json: permission denied"
 
 
 def test_file_in_the_place_of_a_folder_is_named(tmp_path: Path) -> None:
