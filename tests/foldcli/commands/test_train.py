@@ -247,6 +247,12 @@ def test_run_is_continued_and_exported(data: Path, tmp_path: Path) -> None:
     assert not manifest.config.predicted_aligned_error
     assert not any("predicted_aligned_error" in key for key in arrays)
     assert all((arrays[key] == exported[key]).all() for key in arrays)
+    # the manifest would describe another training
+    config.write_text(CONFIG.replace("structure: {channels: 8,", "structure: {channels: 16,"))
+    other = run_foldcli(["train", config, "-o", run, "--package", tmp_path / "other"])
+    assert (other.returncode, (tmp_path / "other").exists()) == (3, False)
+    assert "configuration: structure.channels is 8, in the configuration 16\n" in other.stderr
+    config.write_text(CONFIG)
     # results state the inputs that were scored
     inputs = replace(manifest.inputs, masked_fraction=0.0, num_recycles=3)
     assert inputs != manifest.inputs
