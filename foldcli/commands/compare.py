@@ -4,7 +4,7 @@ import sys
 
 import click
 
-from foldcli.errors import SomeTargetsFailed
+from foldcli.errors import SomeTargetsFailed, describe
 from foldcli.logs import logger
 from foldcli.options import common as options
 from foldcli.options import types
@@ -61,7 +61,7 @@ def command(models: tuple[str, ...], reference: str, out: str, as_json: bool, ov
         except (InputError, OSError) as error:
             if len(models) == 1:
                 raise
-            logger.error("%s", error)
+            logger.error("%s", describe(error))
     content = table.format_rows(rows, as_json)
     if out == "-":
         sys.stdout.write(content)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from foldcli.errors import SomeTargetsFailed
+from foldcli.errors import SomeTargetsFailed, describe
 from foldcli.logs import logger
 from foldcli.options import common as options
 from foldcli.options import types
@@ -117,7 +117,7 @@ def _relax_file(file: str, output: Path, settings: Any) -> "RelaxResult | None":
         logger.error("%s: not relaxed: %s", file, error)
         return None
     except (InputError, OSError) as error:
-        logger.error("%s: not relaxed", error)
+        logger.error("%s: not relaxed", describe(error))
         return None
     structure = result.structure
     text = (
