@@ -17,7 +17,7 @@ from model.checkpoints.network_folder import (
     NetworkManifest,
     write_manifest,
 )
-from model.training.runtime.checkpoint import check_network, read_average
+from model.training.runtime.checkpoint import read_average
 from model.training.runtime.settings import Phase, TrainingSettings
 from msa.base.atomic import replaced_file
 
@@ -31,12 +31,11 @@ def package_network(
     results on held-out chains; the manifest states the inputs that they were measured with.
 
     Raises:
-        DataError: a part of the checkpoint is missing, or it holds another network than the settings.
+        DataError: a part of the checkpoint is missing.
         OSError: a file cannot be read or written.
     """
     stored, arrays = read_average(checkpoint)
     progress, config = stored.progress, stored.config
-    check_network(checkpoint, config, settings.network)
     phases = trained_phases(settings, progress.step)
     if config.predicted_aligned_error and not any(phase.losses.predicted_aligned_error for phase in phases):
         config = replace(config, predicted_aligned_error=False)
