@@ -272,8 +272,8 @@ class TrainingSettings(TrainingRunSettings):
             raise ConfigError(
                 f"optimizer.clip_each: expected one of {', '.join(CLIPPED)}, got {self.optimizer.clip_each!r}"
             )
-        if not self.optimizer.spike_factor > 1:
-            raise ConfigError("optimizer.spike_factor: a number above 1 is needed")
+        if not self.optimizer.spike_factor > 0:  # infinite: no step is skipped
+            raise ConfigError(f"optimizer.spike_factor: {POSITIVE}")
         if self.network.evoformer.pair.channels != self.network.extra_msa.pair.channels:
             raise ConfigError("network.extra_msa.pair.channels: must be those of network.evoformer.pair")
         if (self.network.template is None) != (self.sampling.templates == 0):

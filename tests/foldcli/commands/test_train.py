@@ -184,7 +184,7 @@ def test_options_that_would_be_ignored_are_refused(
         ("optimizer.learning_rate", -1, "a positive number is needed"),
         ("optimizer.learning_rate", math.nan, "a positive number is needed"),
         ("optimizer.ema_decay", "1", "a number from 0 to less than 1 is needed"),
-        ("optimizer.spike_factor", 0, "a number above 1 is needed"),
+        ("optimizer.spike_factor", 0, "a positive number is needed"),
         ("sampling.extra_rows", -1, "a number from 0 on is needed"),
         ("sampling.template_rate", 2.5, "a number from 0 to 1 is needed"),
         ("phases[0].steps", 0, "at least 1 is needed"),
