@@ -4,6 +4,7 @@ Features, reference conformers and coordinates are made once, ahead of time. A s
 the seed and its number alone, so a run can go on at any sample, and processes can share the work.
 """
 
+import contextlib
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
@@ -95,8 +96,10 @@ def write_complex(
 
 def write_index(
     folder: Path, entries: Sequence[ComplexEntry], clusters: Mapping[str, str] | None = None, part: str = ""
-) -> None:
+) -> int:
     """Write the list of the complexes in a folder, and their protein sequences as FASTA.
+
+    Returns the number of complexes in the earlier list that are not in the new one.
 
     Args:
         folder: the folder.
@@ -110,7 +113,11 @@ def write_index(
     folder.mkdir(parents=True, exist_ok=True)
     with atomic_write(folder / f"proteins{part}.fasta", "w") as stream:
         stream.writelines(f">{protein_name(sequence)}\n{sequence}\n" for sequence in sequences)
-    write_json(folder / f"{_INDEX}{part}.json", asdict(_Index(list(entries), known)), indent=1)
+    path, earlier = folder / f"{_INDEX}{part}.json", set()
+    with contextlib.suppress(FileNotFoundError, ValueError):  # the list of another version is replaced
+        earlier = {entry.coordinates for entry in read_json(path, _Index).complexes}
+    write_json(path, asdict(_Index(list(entries), known)), indent=1)
+    return len(earlier - {entry.coordinates for entry in entries})
 
 
 def protein_name(sequence: str) -> str:

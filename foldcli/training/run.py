@@ -31,7 +31,13 @@ from model.training.alphafold2.task import ChainTask
 from model.training.data.data import FORMAT_VERSION, ChainSet, read_split
 from model.training.data.prepare import SOURCES, prepare
 from model.training.packaging import package_network
-from model.training.runtime.checkpoint import CARRIED_FOLDER, read_average, stored_progress
+from model.training.runtime.checkpoint import (
+    CARRIED_FOLDER,
+    check_network,
+    read_average,
+    read_portable_manifest,
+    stored_progress,
+)
 from model.training.runtime.processes import TrainingProcesses
 from model.training.runtime.settings import TrainingRunSettings, TrainingSettings
 from model.training.runtime.trainer import METRICS, StepReport, Trainer, drop_metrics_after
@@ -329,5 +335,7 @@ def _export(run: Path, path: Path) -> None:
 
 def _package(run: Path, settings: TrainingSettings, folder: Path, scores: Sequence[Path]) -> None:
     """Write the averaged network of a run as a folder with a manifest."""
+    stored = read_portable_manifest(run / CARRIED_FOLDER)
+    check_network(run / CARRIED_FOLDER, stored.config, settings.network)
     manifest = package_network(run / CARRIED_FOLDER, settings, folder, read_held_out(scores))
     logger.info("%s: network %s, SHA-256 %s", folder, manifest.title, manifest.sha256)

@@ -1,6 +1,5 @@
 """The configuration of a training run, by the family of its network."""
 
-import math
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,15 +9,29 @@ from model.alphafold3.config import DEEPMIND
 from model.dataclass_mapping import flat_values
 from model.errors import ConfigError
 from model.training.alphafold3.task import AllAtomTrainingSettings
-from model.training.runtime.settings import TrainingSettings, check_seed, read_content, settings_of
+from model.training.runtime.settings import (
+    AT_LEAST_ONE,
+    BELOW_ONE,
+    NOT_NEGATIVE,
+    POSITIVE,
+    TrainingSettings,
+    check_numbers,
+    check_seed,
+    check_weights,
+    read_content,
+    settings_of,
+)
 
 _FAMILY = "family"
-_COUNTS = (
-    "batch", "crop", "steps", "decay_every", "passes.copies", "passes.rollout_steps", "passes.most_cycles",
-    "validate_every", "validation_samples",
-)  # fmt: skip
-_POSITIVE = ("learning_rate", "decay_factor", "clip_norm", "epsilon", "network.diffusion.sigma_data")
-_SHARES = ("beta1", "beta2", "ema_decay")
+_NUMBERS = {
+    AT_LEAST_ONE: (
+        "batch", "crop", "steps", "decay_every", "passes.copies", "passes.rollout_steps",
+        "passes.most_cycles", "validate_every", "validation_samples",
+    ),
+    NOT_NEGATIVE: ("checkpoint_every",),
+    POSITIVE: ("learning_rate", "decay_factor", "clip_norm", "epsilon", "network.diffusion.sigma_data"),
+    BELOW_ONE: ("beta1", "beta2", "ema_decay"),
+}  # fmt: skip
 # channels that heads share
 _DIVIDED = (
     ("network.single_channels", "network.single_heads"),
@@ -48,25 +61,13 @@ class AllAtomRunSettings(AllAtomTrainingSettings):
 
     def __post_init__(self) -> None:
         check_seed(self.seed)
+        check_numbers(self, _NUMBERS)
         values = flat_values(self)
-        sizes = {key: x for key, x in values.items() if key.startswith("network.") and type(x) is int}
-        for key in (*sizes, *_COUNTS):
-            if values[key] < 1:
-                raise ConfigError(f"{key}: at least 1 is needed")
-        for key in _POSITIVE:
-            if not 0 < values[key] < math.inf:
-                raise ConfigError(f"{key}: a positive number is needed")
-        for key in _SHARES:
-            if not 0 <= values[key] < 1:
-                raise ConfigError(f"{key}: a number from 0 to less than 1 is needed")
         for channels, heads in _DIVIDED:
             if values[channels] % values[heads]:
                 raise ConfigError(f"{channels}: must be a multiple of {heads}")
         for name in "crops", "losses":
-            # not vars(), which lacks fields that a configuration leaves out
-            weights = flat_values(getattr(self, name)).values()
-            if not (min(weights) >= 0 and 0 < sum(weights) < math.inf):
-                raise ConfigError(f"{name}: weights must not be negative, and one must be positive")
+            check_weights(getattr(self, name), name)
         if self.network.name in ("", "..") or Path(self.network.name).name != self.network.name:
             raise ConfigError(f"network.name: not a file name: {self.network.name!r}")
 

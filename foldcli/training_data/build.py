@@ -5,6 +5,7 @@ import lzma
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -108,7 +109,7 @@ class TrainingDataRun:
     def _settings(self) -> dict[str, float]:
         return {"held_out": self.held_out, "seed": self.seed}
 
-    @property
+    @cached_property  # the package's own is named in a warning
     def _database(self) -> DatabaseSource:
         return DatabaseSource(self.db or str(library_database()), self.device)
 

@@ -61,7 +61,12 @@ class ComplexesRun:
                 logger.warning("%s: %s", name, "; ".join(known.remarks))
 
         failures.run(self.shard.select((str(path), path) for path in files), process)
-        write_index(self.output, entries, _clusters(table, entries), self.shard.suffix)
+        unlisted = write_index(self.output, entries, _clusters(table, entries), self.shard.suffix)
+        if unlisted:
+            logger.warning(
+                "%s: %s of an earlier run alone, and not used for training any more",
+                self.output, format_count(unlisted, "complex is", "complexes are"),
+            )  # fmt: skip
         logger.info(
             "%s: %s; %d released too late or at an unknown date; %d cannot be used",
             self.output, format_count(len(entries), "complex", "complexes"), late, len(failures.failed),

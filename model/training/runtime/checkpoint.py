@@ -26,7 +26,7 @@ from model.alphafold2.modules.config import ModelConfig
 from model.alphafold2.network import AlphaFold
 from model.checkpoints.alphafold2 import parameter_arrays
 from model.checkpoints.tensor_files import write_tensors
-from model.dataclass_mapping import from_mapping
+from model.dataclass_mapping import flat_values, from_mapping
 from model.errors import ConfigError, DataError
 from model.training.runtime.parameters import MOMENTS, FlatParameters
 from model.training.runtime.settings import Architecture
@@ -41,7 +41,6 @@ MAX_PART_BYTES = 15 * 2**20
 SCALE_BLOCK = 64
 # beginning of the names of tensors that are not trained
 _BUFFER = "buffer."
-_OTHER_SHAPE = "holds a network of another shape than the configuration"
 
 
 @dataclass(frozen=True)
@@ -172,8 +171,7 @@ def load_portable_checkpoint(folder: Path, flat: FlatParameters, config: Archite
         DataError: a part is missing or damaged, or it belongs to another network.
     """
     manifest = read_portable_manifest(folder)
-    if manifest.config != config:
-        raise DataError(f"{folder}: {_OTHER_SHAPE}")
+    check_network(folder, manifest.config, config)
     average = _load_parts(folder, "average", manifest.parts.average, flat)["values"].float()
     flat.unpack(average, flat.average)
     values = average
@@ -235,11 +233,18 @@ def read_average(folder: Path) -> tuple[PortableManifest, dict[str, np.ndarray]]
 
 def _check_config(path: Path, stored: str, config: Architecture) -> None:
     try:
-        is_same = from_mapping(type(config), json.loads(stored)) == config
-    except ConfigError:  # of another family
-        is_same = False
-    if not is_same:
-        raise DataError(f"{path}: {_OTHER_SHAPE}")
+        check_network(path, from_mapping(type(config), json.loads(stored)), config)
+    except ConfigError:
+        raise DataError(f"{path}: holds a network of another family than the configuration") from None
+
+
+def check_network(path: Path, stored: Architecture, config: Architecture) -> None:
+    """Raise DataError, with the first setting that differs, if a checkpoint holds another network."""
+    first, second = flat_values(stored), flat_values(config)
+    for key in first | second:
+        if first.get(key) != second.get(key):
+            values = f"{key} is {first.get(key)}, in the configuration {second.get(key)}"
+            raise DataError(f"{path}: holds another network than the configuration: {values}")
 
 
 def _quantize(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -3,6 +3,7 @@
 import math
 import os
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,7 +12,7 @@ import yaml
 
 from model.alphafold2.modules.config import ModelConfig
 from model.alphafold3.config import AlphaFold3Config
-from model.dataclass_mapping import from_mapping
+from model.dataclass_mapping import flat_values, from_mapping
 from model.errors import ConfigError
 from model.training.data.sampling import TrainingSampleSettings
 from msa.base.hardware import available_cores
@@ -24,6 +25,57 @@ KERNELS = ("auto", "fused", "reference")
 CLIPPED = ("batch", "micro_batch")
 # steps over which the learning rate rises again after Adam's moments were reset
 RESTART_WARMUP = 100
+# kinds of numbers, and what is wrong with others, NaN included
+AT_LEAST_ONE = "at least 1 is needed"
+NOT_NEGATIVE = "a number from 0 on is needed"
+POSITIVE = "a positive number is needed"
+BELOW_ONE = "a number from 0 to less than 1 is needed"
+SHARE = "a number from 0 to 1 is needed"
+_ALLOWED: dict[str, Callable[[float], bool]] = {
+    AT_LEAST_ONE: lambda x: x >= 1,
+    NOT_NEGATIVE: lambda x: 0 <= x < math.inf,
+    POSITIVE: lambda x: 0 < x < math.inf,
+    BELOW_ONE: lambda x: 0 <= x < 1,
+    SHARE: lambda x: 0 <= x <= 1,
+}
+_NUMBERS = {
+    AT_LEAST_ONE: ("batch", "optimizer.max_skipped"),
+    NOT_NEGATIVE: (
+        "max_recycles", "validate_every", "checkpoint_every", "validation_chains", "workers",
+        "sampling.templates", "sampling.extra_rows", "optimizer.warmup_steps",
+        "optimizer.final_learning_rate",
+    ),
+    POSITIVE: ("optimizer.learning_rate", "optimizer.epsilon", "optimizer.clip_norm"),
+    BELOW_ONE: ("optimizer.beta1", "optimizer.beta2", "optimizer.ema_decay"),
+    SHARE: ("memory_budget",),
+}  # fmt: skip
+_PHASE_NUMBERS = {
+    AT_LEAST_ONE: ("steps", "crop", "micro_batch"),
+    NOT_NEGATIVE: ("learning_rate_factor",),
+    SHARE: ("clamped_rate",),
+}
+
+
+def check_numbers(settings: Any, kinds: Mapping[str, Iterable[str]], path: str = "") -> None:
+    """Check that numbers of nested dataclasses are of the given kinds, and sizes of the network at least 1.
+
+    Raises:
+        ConfigError: one is not.
+    """
+    values = flat_values(settings)
+    sizes = [key for key, x in values.items() if key.startswith("network.") and type(x) is int]
+    for problem, keys in ((AT_LEAST_ONE, sizes), *kinds.items()):
+        for key in keys:
+            if not _ALLOWED[problem](values[key]):
+                raise ConfigError(f"{path}{key}: {problem}")
+
+
+def check_weights(weights: Any, name: str) -> None:
+    """Raise ConfigError if a weight is negative or not finite, or none is positive."""
+    # not vars(), which lacks fields that a configuration leaves out
+    values = flat_values(weights).values()
+    if not (min(values) >= 0 and 0 < sum(values) < math.inf):
+        raise ConfigError(f"{name}: weights must not be negative, and one must be positive")
 
 
 def check_seed(seed: int) -> None:
@@ -198,8 +250,16 @@ class TrainingSettings(TrainingRunSettings):
         check_seed(self.seed)
         if not self.phases:
             raise ConfigError("phases: at least one is needed")
+        check_numbers(self, _NUMBERS)
+        rates = [key for key, x in flat_values(self.sampling).items() if type(x) is float]
+        check_numbers(self.sampling, {SHARE: rates}, "sampling.")
         for number, phase in enumerate(self.phases):
-            if phase.micro_batch < 1 or self.batch % phase.micro_batch:
+            check_numbers(phase, _PHASE_NUMBERS, f"phases[{number}].")
+            check_weights(phase.losses, f"phases[{number}].losses")
+            if phase.losses.predicted_aligned_error and not self.network.predicted_aligned_error:
+                problem = "needs network.predicted_aligned_error"
+                raise ConfigError(f"phases[{number}].losses.predicted_aligned_error: {problem}")
+            if self.batch % phase.micro_batch:
                 raise ConfigError(f"phases[{number}].micro_batch: must divide the batch of {self.batch}")
         if self.sampling.clusters < 1:
             raise ConfigError("sampling.msa_rows: must exceed the template slots")
@@ -212,6 +272,10 @@ class TrainingSettings(TrainingRunSettings):
             raise ConfigError(
                 f"optimizer.clip_each: expected one of {', '.join(CLIPPED)}, got {self.optimizer.clip_each!r}"
             )
+        if not self.optimizer.spike_factor > 0:  # infinite: no step is skipped
+            raise ConfigError(f"optimizer.spike_factor: {POSITIVE}")
+        if self.network.evoformer.pair.channels != self.network.extra_msa.pair.channels:
+            raise ConfigError("network.extra_msa.pair.channels: must be those of network.evoformer.pair")
         if (self.network.template is None) != (self.sampling.templates == 0):
             raise ConfigError("sampling.templates: must be 0 for a network without templates, and only there")
 

@@ -79,8 +79,10 @@ def test_bad_input_is_named(reference: Path, tmp_path: Path) -> None:
     list(write_cases(tmp_path, ["1as5_noisy"]))
     result = run_foldcli(["compare", tmp_path / "1as5_noisy_mod.pdb", "--reference", reference])
     assert result.returncode == 3 and "no chain has the sequence" in result.stderr
-    result = run_foldcli(["compare", text, reference, "--reference", reference])
+    missing = tmp_path / "missing.pdb"
+    result = run_foldcli(["compare", text, missing, reference, "--reference", reference])
     assert result.returncode == 5 and len(result.stdout.splitlines()) == 2
+    assert f"error: {missing}: no such file or directory\n" in result.stderr
     out = tmp_path / "scores.tsv"
     for code in (0, 2):
         result = run_foldcli(["compare", reference, "--reference", reference, "-o", out])

@@ -3,7 +3,9 @@
 import fcntl
 import json
 import lzma
+import math
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 from click.testing import CliRunner
 
 from foldcli.commands.train import command
@@ -22,6 +25,7 @@ from foldcli.training.run import record_settings
 from foldcli.training.settings import read_run_settings
 from model.checkpoints.alphafold2 import load_folder
 from model.checkpoints.network_folder import read_manifest
+from model.errors import ConfigError
 from model.training.runtime.checkpoint import stored_progress
 from model.training.runtime.settings import TrainingSettings, available_workers
 from tests.command_process import run_foldcli
@@ -167,6 +171,51 @@ def test_options_that_would_be_ignored_are_refused(
     assert reason in result.output
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "reason"),
+    [
+        ("batch", 0, "at least 1 is needed"),
+        ("max_recycles", -1, "a number from 0 on is needed"),
+        ("checkpoint_every", -1, "a number from 0 on is needed"),
+        ("memory_budget", 7, "a number from 0 to 1 is needed"),
+        ("network.evoformer.blocks", -1, "at least 1 is needed"),
+        ("network.structure.iterations", 0, "at least 1 is needed"),
+        ("network.extra_msa.pair.channels", 16, "must be those of network.evoformer.pair"),
+        ("optimizer.learning_rate", -1, "a positive number is needed"),
+        ("optimizer.learning_rate", math.nan, "a positive number is needed"),
+        ("optimizer.ema_decay", "1", "a number from 0 to less than 1 is needed"),
+        ("optimizer.spike_factor", 0, "a positive number is needed"),
+        ("sampling.extra_rows", -1, "a number from 0 on is needed"),
+        ("sampling.template_rate", 2.5, "a number from 0 to 1 is needed"),
+        ("phases[0].steps", 0, "at least 1 is needed"),
+        ("phases[0].crop", 0, "at least 1 is needed"),
+        ("phases[0].clamped_rate", 90, "a number from 0 to 1 is needed"),
+        ("phases[0].losses", {"backbone": -1}, "weights must not be negative, and one must be positive"),
+    ],
+)
+def test_wrong_numbers_are_named(tmp_path: Path, key: str, value: object, reason: str) -> None:
+    content = yaml.safe_load(CONFIG)
+    *parents, name = key.replace("[0]", ".0").split(".")
+    place = content
+    for parent in parents:
+        place = place[0] if parent == "0" else place.setdefault(parent, {})
+    place[name] = value
+    path = tmp_path / "config.yaml"
+    path.write_text(yaml.safe_dump(content))
+    with pytest.raises(ConfigError, match=re.escape(f"{key}: {reason}")):
+        read_run_settings(path)
+
+
+def test_loss_of_a_head_that_the_network_lacks_is_refused(tmp_path: Path) -> None:
+    text = CONFIG.replace("micro_batch: 1}", "micro_batch: 1, losses: {predicted_aligned_error: 1.0}}")
+    (tmp_path / "with.yaml").write_text(text)
+    read_run_settings(tmp_path / "with.yaml")
+    without = text.replace("name: tiny", "name: tiny\n  predicted_aligned_error: false")
+    (tmp_path / "without.yaml").write_text(without)
+    with pytest.raises(ConfigError, match=r"losses\.predicted_aligned_error: needs network\.predicted_al"):
+        read_run_settings(tmp_path / "without.yaml")
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("stop_signals_restored")
 def test_run_is_continued_and_exported(data: Path, tmp_path: Path) -> None:
@@ -198,6 +247,12 @@ def test_run_is_continued_and_exported(data: Path, tmp_path: Path) -> None:
     assert not manifest.config.predicted_aligned_error
     assert not any("predicted_aligned_error" in key for key in arrays)
     assert all((arrays[key] == exported[key]).all() for key in arrays)
+    # the manifest would describe another training
+    config.write_text(CONFIG.replace("structure: {channels: 8,", "structure: {channels: 16,"))
+    other = run_foldcli(["train", config, "-o", run, "--package", tmp_path / "other"])
+    assert (other.returncode, (tmp_path / "other").exists()) == (3, False)
+    assert "configuration: structure.channels is 8, in the configuration 16\n" in other.stderr
+    config.write_text(CONFIG)
     # results state the inputs that were scored
     inputs = replace(manifest.inputs, masked_fraction=0.0, num_recycles=3)
     assert inputs != manifest.inputs

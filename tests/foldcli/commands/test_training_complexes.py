@@ -87,6 +87,7 @@ def test_limits_leave_complexes_out(root: Path, complexes: Path, structures: Pat
     assert result.returncode == 5
     assert "1lcd.cif.gz: 74 tokens; at most 50 are allowed" in result.stderr
     assert ComplexSet(copy).names == ["1as5.cif.gz"]
+    assert f"{len(NAMES) - 1} complexes are of an earlier run" in result.stderr
     entries = [root / f"tests/features/templates/data/{name}.cif.gz" for name in ("1a7g", "1as5")]
     result = make(*entries, "-o", tmp_path / "late", "--max-release-date", "2005-01-01")
     assert result.returncode == 0

@@ -135,7 +135,7 @@ def test_state_of_another_network_is_refused(
 ) -> None:
     list(chain_trainer(settings, chains, split, tmp_path, CPU).train(max_steps=1))
     other = replace(settings, network=settings.network.with_blocks(1, 1))
-    with pytest.raises(DataError, match="another shape"):
+    with pytest.raises(DataError, match=r"evoformer\.blocks is 2, in the configuration 1"):
         chain_trainer(other, chains, split, tmp_path, CPU, resume=True)
 
 
