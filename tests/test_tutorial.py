@@ -9,7 +9,6 @@ import pytest
 from model.checkpoints.network_folder import COMPACT_FOLDER
 
 pytestmark = [
-    pytest.mark.long,
     pytest.mark.slow,
     pytest.mark.skipif(not COMPACT_FOLDER.exists(), reason="no compact network in the package"),
 ]
