@@ -16,7 +16,7 @@ from msa.io.molecules import PROTEIN, declared_molecule, describe_non_protein, i
 
 SUPPORTED = (
     "only protein chains are supported, without ligands, nucleic acids or modifications; "
-    "`fold --params openfold3` predicts those too, `search --molecule rna` searches RNA"
+    "`fold --params openfold3` predicts those too"
 )
 _LETTERS = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ")
 _NUCLEOTIDES = frozenset(NUCLEOTIDE_CODES.encode())
