@@ -151,11 +151,11 @@ def exit_code_of(error: BaseException) -> ExitCode:
 
 def _is_unwritable(error: OSError) -> bool:
     """Return whether access was denied to a folder, or to a file that does not exist yet or can be read."""
-    if not isinstance(error, PermissionError) or not error.filename:
-        return isinstance(error, PermissionError)
+    if not isinstance(error, PermissionError):
+        return False
+    name = error.filename
     # Path.is_file would raise an error in a closed folder
-    is_file = os.path.isfile(error.filename)  # noqa: PTH113
-    return not is_file or os.access(error.filename, os.R_OK)
+    return not name or not os.path.isfile(name) or os.access(name, os.R_OK)  # noqa: PTH113
 
 
 def ends_run(error: BaseException) -> bool:

@@ -99,13 +99,14 @@ def write_index(
 ) -> int:
     """Write the list of the complexes in a folder, and their protein sequences as FASTA.
 
-    Returns the number of complexes in the earlier list that are not in the new one.
-
     Args:
         folder: the folder.
         entries: results of `write_complex`.
         clusters: clusters of protein sequences; see `ChainContacts.chains_and_interfaces`.
         part: ".I-of-N" for one of N lists that belong together.
+
+    Returns:
+        The number of complexes in the earlier list that are not in the new one.
     """
     sequences = sorted({sequence for entry in entries for sequence in entry.contacts.proteins})
     clusters = clusters or {}
